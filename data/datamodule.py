@@ -1,0 +1,139 @@
+"""LightningDataModule: text -> ids -> splits -> loaders."""
+
+import hashlib
+import itertools
+from collections.abc import Callable, Sequence
+
+import lightning.pytorch as pl
+import torch
+from torch.utils.data import DataLoader
+
+from data.tokenizer import build_tokenizer, encode, start_ids
+from data.windows import RandomWindows, evenly_spaced, whole
+
+EVAL_CHARACTERS = 16_384  # an evaluation batch, whatever batch_size and block_size are
+SPLITS = ("training", "validation", "test")
+
+
+class CharDataModule(pl.LightningDataModule):
+    """Characters of one text, split contiguously into training, validation and test.
+
+    Batches are (B, T + 1) int64: inputs `[:, :-1]`, targets `[:, 1:]`.
+
+    Args:
+        corpus: `(path, encoding) -> str`, one of `data/corpus.py`.
+        split: fractions for training, validation and (optional) test.
+        eval_batches: evaluation batches of 16,384 characters read at each evaluation.
+
+    Raises:
+        ValueError: a split too short for one window, or fewer windows than a batch has rows.
+    """
+
+    def __init__(
+        self,
+        corpus: Callable[..., str],
+        *,
+        seed: int,
+        block_size: int,
+        batch_size: int,
+        path: str | Sequence[str] | None = None,
+        encoding: str = "utf-8",
+        split: Sequence[float] = (0.9, 0.05, 0.05),
+        num_workers: int = 0,
+        eval_batches: int = 4,
+    ) -> None:
+        super().__init__()
+        for name, value in [
+            ("block_size", block_size),
+            ("batch_size", batch_size),
+            ("eval_batches", eval_batches),
+        ]:
+            if value < 1:
+                raise ValueError(f"data.{name} must be at least 1, got {value}")
+        self.seed, self.block_size, self.batch_size = seed, block_size, batch_size
+        self.num_workers, self.eval_batches = num_workers, eval_batches
+        text = corpus(path, encoding)
+        self.sha256 = hashlib.sha256(text.encode()).hexdigest()
+        self.tokenizer = build_tokenizer(text)
+        self.vocab_size = self.tokenizer.get_vocab_size()
+        self.source = "the packaged text" if path is None else str(path)
+        self.train, self.val, self.test = self._split(encode(self.tokenizer, text), split)
+
+    def _split(self, ids: torch.Tensor, split: Sequence[float]) -> list[torch.Tensor]:
+        """Cut the ids at the fractions' running sums and refuse what is too short to use."""
+        if len(split) not in (2, 3) or min(split) < 0 or abs(sum(split) - 1) > 1e-6:
+            raise ValueError(
+                f"data.split={list(split)} must be two or three fractions that sum to 1, "
+                "for training, validation and test"
+            )
+        ends = [round(len(ids) * end) for end in itertools.accumulate(split)]
+        parts = [ids[start:end] for start, end in itertools.pairwise([0, *ends])]
+        parts += [ids[:0]] * (3 - len(parts))
+        for name, part in zip(SPLITS, parts, strict=True):
+            wanted = self.block_size + 1
+            if len(part) < wanted and not (name == "test" and len(part) == 0):
+                raise ValueError(
+                    f"the {name} split of {self.source} has {len(part)} of {len(ids)} characters, "
+                    f"but one window needs {wanted} (data.block_size + 1): give more text, "
+                    "a smaller data.block_size or another data.split"
+                )
+        if (windows := len(parts[0]) - self.block_size) < self.batch_size:
+            raise ValueError(
+                f"data.batch_size={self.batch_size} is more than the {windows} different windows "
+                f"of {self.block_size} in {len(parts[0])} training characters: "
+                "give more text or a smaller batch"
+            )
+        return parts
+
+    @property
+    def unigram_entropy(self) -> float:
+        """Entropy of the training split's character frequencies: the loss of knowing only them."""
+        p = torch.bincount(self.train, minlength=self.vocab_size).double() / len(self.train)
+        return float(torch.special.entr(p).sum())
+
+    @property
+    def eval_batch_size(self) -> int:
+        """Windows in an evaluation batch."""
+        return max(1, EVAL_CHARACTERS // self.block_size)
+
+    def spaced(self, ids: torch.Tensor) -> list[torch.Tensor]:
+        """The fixed, evenly spaced evaluation windows of a split."""
+        return evenly_spaced(ids, self.block_size, self.eval_batch_size, self.eval_batches)
+
+    def start(self, prompt: str) -> torch.Tensor:
+        """What generation goes on from, (1, t) ids."""
+        return start_ids(self.tokenizer, prompt)
+
+    def describe(self) -> str:
+        """One line for the console."""
+        characters = len(self.train) + len(self.val) + len(self.test)
+        return f"on {characters:,} characters ({self.vocab_size} different) of {self.source}"
+
+    def whole(self, ids: torch.Tensor) -> list[torch.Tensor]:
+        """Evaluation batches that read a split once, without overlap."""
+        return whole(ids, self.block_size, self.eval_batch_size)
+
+    def windows(self, rank: int = 0) -> RandomWindows:
+        """The training micro-batches by number."""
+        return RandomWindows(
+            self.train,
+            block_size=self.block_size,
+            batch_size=self.batch_size,
+            seed=self.seed,
+            rank=rank,
+        )
+
+    def train_dataloader(self) -> DataLoader[torch.Tensor]:
+        """Micro-batches from the first that is not processed yet; the loader has no state."""
+        assert self.trainer is not None
+        start: int = self.trainer.fit_loop.epoch_loop.batch_progress.total.processed  # type: ignore[attr-defined]
+        windows = self.windows(self.trainer.global_rank)
+        return self._loader(windows, sampler=itertools.count(start), num_workers=self.num_workers)
+
+    def val_dataloader(self) -> DataLoader[torch.Tensor]:
+        """The same evenly spaced windows at each evaluation."""
+        return self._loader(self.spaced(self.val))
+
+    def _loader(self, batches: object, **options: object) -> DataLoader[torch.Tensor]:
+        """A loader whose items are batches already."""
+        return DataLoader(batches, batch_size=None, pin_memory=torch.cuda.is_available(), **options)  # type: ignore[arg-type]

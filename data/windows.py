@@ -1,0 +1,55 @@
+"""Windows of text. Batch k is a pure function of (seed, k, rank), so a run resumes exactly.
+
+Legend: N characters of text, B windows a batch, T = block_size. A window has T + 1 ids:
+`window[:-1]` is the input, `window[1:]` the targets.
+"""
+
+import random
+
+import torch
+from torch.utils.data import Dataset
+
+
+class RandomWindows(Dataset[torch.Tensor]):
+    """Item k is micro-batch k: B windows at random offsets, shape (B, T + 1), int64.
+
+    No state: any k at any time, by any worker, in any order, gives the same windows.
+    """
+
+    def __init__(
+        self, ids: torch.Tensor, *, block_size: int, batch_size: int, seed: int, rank: int = 0
+    ) -> None:
+        self.windows = ids.unfold(0, block_size + 1, 1)  # (N - T, T + 1), a view
+        self.batch_size, self.seed, self.rank = batch_size, seed, rank
+
+    def __getitem__(self, k: int) -> torch.Tensor:
+        # random.Random hashes a string with SHA-512: stable over processes and versions, unlike
+        # hash()
+        key = random.Random(f"windows {self.seed} {k} {self.rank}").getrandbits(63)
+        generator = torch.Generator().manual_seed(key)
+        offsets = torch.randint(len(self.windows), (self.batch_size,), generator=generator)
+        return self.windows[offsets].long()
+
+
+def whole(ids: torch.Tensor, block_size: int, batch_size: int) -> list[torch.Tensor]:
+    """Batches that predict every character but the first once; the last window may be short.
+
+    >>> [batch.tolist() for batch in whole(torch.arange(8), block_size=3, batch_size=2)]
+    [[[0, 1, 2, 3], [3, 4, 5, 6]], [[6, 7]]]
+    """
+    windows = ids.unfold(
+        0, block_size + 1, block_size
+    )  # neighbours share one id: target, then input
+    tail = ids[len(windows) * block_size :]
+    batches = list(torch.split(windows.long(), batch_size))
+    return [*batches, tail[None].long()] if len(tail) > 1 else batches
+
+
+def evenly_spaced(
+    ids: torch.Tensor, block_size: int, batch_size: int, batches: int
+) -> list[torch.Tensor]:
+    """At most `batches` batches of whole windows, evenly spread and not overlapping."""
+    windows = ids.unfold(0, block_size + 1, block_size)
+    n = min(len(windows), batches * batch_size)
+    chosen = windows[torch.linspace(0, len(windows) - 1, n).long()].long()
+    return list(torch.split(chosen, batch_size))

@@ -1,0 +1,295 @@
+"""What happens around a training step: checkpoints, signals, the clock, progress, metrics.csv.
+
+`task` is the LightningModule; these callbacks read `loss_train`, `loss_val` and `log_every` from
+it.
+"""
+
+import csv
+import logging
+import math
+import os
+import signal
+import sys
+import threading
+import time
+from datetime import UTC, datetime
+from functools import cached_property
+from pathlib import Path
+from types import FrameType
+from typing import IO, Any
+
+import lightning.pytorch as pl
+import torch
+from lightning.fabric.plugins.io import TorchCheckpointIO
+from lightning.pytorch.callbacks import TQDMProgressBar
+from lightning.pytorch.loggers import Logger, TensorBoardLogger
+from lightning.pytorch.utilities.exceptions import SIGTERMException
+
+from job.folder import replace_file
+
+
+class AtomicCheckpointIO(TorchCheckpointIO):
+    """Write beside the target, then rename: a kill leaves the earlier checkpoint whole."""
+
+    def save_checkpoint(
+        self, checkpoint: dict[str, Any], path: Any, storage_options: Any = None
+    ) -> None:
+        """Save to `path` (relative names and plain types inside, loaded with weights_only=True)."""
+        Path(path).parent.mkdir(exist_ok=True)
+        with replace_file(Path(path)) as file:
+            torch.save(checkpoint, file)
+
+    def load_checkpoint(
+        self, path: Any, map_location: Any = None, weights_only: bool | None = None
+    ) -> dict[str, Any]:
+        """Load tensors and plain types only, to the CPU."""
+        return torch.load(path, map_location=map_location or "cpu", weights_only=True)  # type: ignore[no-any-return]
+
+
+class Checkpoint(pl.Callback):
+    """`last.ckpt` after every evaluation and at a stop signal, `best.ckpt` before it on a new best.
+
+    Not after any other exception (a batch half done would count twice in BatchNorm's buffers), not
+    inside an accumulation (its gradients are in no checkpoint), not with weights that are not
+    finite.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.val_best, self.val_best_step = math.inf, 0
+
+    def on_validation_end(self, trainer: pl.Trainer, task: pl.LightningModule) -> None:
+        """Keep the state after an evaluation."""
+        if trainer.sanity_checking:
+            return
+        loss = float(task.loss_val)  # type: ignore[arg-type]
+        if loss < self.val_best:
+            self.val_best, self.val_best_step = loss, trainer.global_step
+            self._save(trainer, "best.ckpt")
+        self._save(trainer, "last.ckpt")
+
+    def on_exception(
+        self, trainer: pl.Trainer, task: pl.LightningModule, exception: BaseException
+    ) -> None:
+        """Keep the state at a stop signal."""
+        done = trainer.fit_loop.epoch_loop.batch_progress.current.processed  # type: ignore[attr-defined]
+        if isinstance(exception, SIGTERMException) and done % trainer.accumulate_grad_batches == 0:
+            self._save(trainer, "last.ckpt")
+
+    def _save(self, trainer: pl.Trainer, name: str) -> None:
+        if all(torch.isfinite(p).all() for p in trainer.lightning_module.parameters()):
+            trainer.save_checkpoint(self.folder / name)
+
+    def state_dict(self) -> dict[str, Any]:
+        """What resuming needs to know of the best step so far."""
+        return {"val_best": self.val_best, "val_best_step": self.val_best_step}
+
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        """Take up the best step so far."""
+        self.val_best, self.val_best_step = state_dict["val_best"], state_dict["val_best_step"]
+
+
+class StopOnSignal(pl.Callback):
+    """SIGINT and SIGTERM end training when the micro-batch and a due evaluation are done.
+
+    While training, the handler only notes the signal and hands SIGINT on as SIGTERM; Lightning then
+    raises SIGTERMException at the end of the step. Before and after, the program exits at once.
+    """
+
+    def __init__(self) -> None:
+        self.received: int | None = None
+        self.training = False
+        self.pid = os.getpid()
+        if threading.current_thread() is threading.main_thread():
+            signal.signal(signal.SIGINT, self.handle)
+            signal.signal(signal.SIGTERM, self.handle)
+
+    def handle(self, signum: int, frame: FrameType | None) -> None:
+        """Note the signal while training, exit otherwise."""
+        if os.getpid() != self.pid:  # a loader's worker inherited this handler: the parent decides
+            if signum == signal.SIGTERM:
+                os._exit(128 + signum)
+        elif not self.training:
+            sys.exit(128 + signum)
+        elif self.received is None:
+            self.received = signum
+            if signum == signal.SIGINT:
+                os.kill(self.pid, signal.SIGTERM)
+
+    def on_train_start(self, trainer: pl.Trainer, task: pl.LightningModule) -> None:
+        """From here on Lightning listens."""
+        self.training = True
+
+    def on_train_end(self, trainer: pl.Trainer, task: pl.LightningModule) -> None:
+        """The last checkpoint is written."""
+        self.training = False
+
+    def on_exception(
+        self, trainer: pl.Trainer, task: pl.LightningModule, exception: BaseException
+    ) -> None:
+        """The loop is left."""
+        self.training = False
+
+
+class Clock(pl.Callback):
+    """Seconds of training over all legs, without evaluations and checkpoints; logs the speed.
+
+    It pauses at an evaluation and goes on with the next micro-batch.
+    """
+
+    def __init__(self) -> None:
+        self.seconds, self.legs, self.tokens = 0.0, 0, 0
+        self.started = datetime.now(UTC).isoformat(timespec="seconds")
+        self._since: float | None = None  # None: paused
+        self._logged = (0.0, 0)
+
+    def on_train_start(self, trainer: pl.Trainer, task: pl.LightningModule) -> None:
+        """Start a leg."""
+        self.legs += 1
+        self._logged = (self.seconds, self.tokens)
+
+    def on_train_batch_start(
+        self, trainer: pl.Trainer, task: pl.LightningModule, batch: torch.Tensor, batch_idx: int
+    ) -> None:
+        """Go on after a pause."""
+        if self._since is None:
+            self._since = time.perf_counter()
+
+    def on_train_batch_end(
+        self,
+        trainer: pl.Trainer,
+        task: pl.LightningModule,
+        outputs: Any,
+        batch: torch.Tensor,
+        batch_idx: int,
+    ) -> None:
+        """Count a micro-batch (B, T + 1); log at the points of the training curves."""
+        self.tokens += batch[:, 1:].numel()
+        step = trainer.global_step
+        if (batch_idx + 1) % trainer.accumulate_grad_batches == 0 and step % task.log_every == 0:  # type: ignore[operator]
+            self._count()
+            seconds, tokens = self.seconds - self._logged[0], self.tokens - self._logged[1]
+            self._logged = (self.seconds, self.tokens)
+            values = {"speed/tokens_per_second": tokens / seconds, "tokens": self.tokens}
+            for logger in trainer.loggers:
+                logger.log_metrics(values, step=step)
+
+    def on_validation_start(self, trainer: pl.Trainer, task: pl.LightningModule) -> None:
+        """Pause until the next micro-batch."""
+        self._count()
+        self._since = None
+
+    def on_exception(
+        self, trainer: pl.Trainer, task: pl.LightningModule, exception: BaseException
+    ) -> None:
+        """End the leg."""
+        self._count()
+        self._since = None
+
+    def _count(self) -> None:
+        if self._since is not None:
+            now = time.perf_counter()
+            self.seconds, self._since = self.seconds + now - self._since, now
+
+    def state_dict(self) -> dict[str, Any]:
+        """The legs so far."""
+        self._count()
+        return {
+            "seconds": self.seconds,
+            "legs": self.legs,
+            "tokens": self.tokens,
+            "started": self.started,
+        }
+
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        """Take up the legs so far."""
+        self.seconds, self.legs = state_dict["seconds"], state_dict["legs"]
+        self.tokens, self.started = state_dict["tokens"], state_dict["started"]
+
+
+class Progress(TQDMProgressBar):
+    """A bar on a terminal; elsewhere (and in train.log) one line an evaluation."""
+
+    def __init__(self, clock: Clock, *, bar: bool) -> None:
+        super().__init__(refresh_rate=10)
+        self.clock, self.bar = clock, bar
+        if not bar:
+            self.disable()
+
+    def get_metrics(
+        self, trainer: pl.Trainer, task: pl.LightningModule
+    ) -> dict[str, int | str | float | dict[str, float]]:
+        """The losses beside the bar."""
+        return {"train": f"{task.loss_train:.3f}", "val": f"{task.loss_val:.3f}"}
+
+    def init_validation_tqdm(self) -> Any:
+        """No second bar: an evaluation takes a second."""
+        bar = super().init_validation_tqdm()
+        bar.disable = True
+        return bar
+
+    def on_validation_end(self, trainer: pl.Trainer, task: pl.LightningModule) -> None:
+        """Report an evaluation."""
+        super().on_validation_end(trainer, task)
+        if trainer.sanity_checking:
+            return
+        speed = self.clock.tokens / max(self.clock.seconds, 1e-9)
+        left = (
+            (trainer.max_steps - trainer.global_step)
+            * self.clock.seconds
+            / max(trainer.global_step, 1)
+        )
+        logging.getLogger("file" if self.bar else "normlab").info(
+            f"step {trainer.global_step:>5}/{trainer.max_steps}   train {task.loss_train:.3f}   "
+            f"val {task.loss_val:.3f} nats   {speed:,.0f} tokens/s   {left:.0f} s left"
+        )
+
+
+class MetricsCSV(Logger):
+    """`metrics.csv`: append-only rows `step,name,value`, flushed at each group.
+
+    Lightning's CSVLogger deletes the file when a run resumes in place. This one cuts the rows after
+    `start`, the checkpoint's step, and goes on; nothing is touched before the first value comes.
+    """
+
+    def __init__(self, path: Path, *, start: int) -> None:
+        super().__init__()
+        self.path, self.start = path, start
+
+    @cached_property
+    def file(self) -> IO[str]:
+        """The file, cut and open at its end."""
+        rows = [["step", "name", "value"]]
+        if self.path.exists():
+            old = csv.reader(self.path.read_text("utf-8").splitlines()[1:])
+            rows += [row for row in old if len(row) == 3 and int(row[0]) <= self.start]
+        with replace_file(self.path, "w") as file:
+            csv.writer(file, lineterminator="\n").writerows(rows)
+        return self.path.open("a", encoding="utf-8", newline="")
+
+    @property
+    def name(self) -> str:
+        """Lightning asks."""
+        return "metrics"
+
+    @property
+    def version(self) -> str:
+        """Lightning asks."""
+        return ""
+
+    def log_hyperparams(self, *args: Any, **kwargs: Any) -> None:
+        """The configuration has a file of its own."""
+
+    def log_metrics(self, metrics: dict[str, float], step: int | None = None) -> None:
+        """Write one group."""
+        csv.writer(self.file).writerows(
+            [step, name, repr(float(value))] for name, value in metrics.items()
+        )
+        self.file.flush()
+
+
+def loggers(folder: Path, resume: str | None) -> list[Logger]:
+    """TensorBoard and metrics.csv; a resumed leg drops what came after its checkpoint."""
+    start = torch.load(resume, weights_only=True)["global_step"] if resume else 0
+    events = TensorBoardLogger(folder, name="", version="", purge_step=start + 1 if start else None)
+    return [events, MetricsCSV(folder / "metrics.csv", start=start)]

@@ -1,0 +1,284 @@
+"""The run folder: the unit of reloading, comparing and resuming. No torch: quick to import.
+
+.hydra/config.yaml      the resolved configuration, with the text's SHA-256; written once, after all
+checks .hydra/overrides.yaml   the command line that made it checkpoints/            last.ckpt,
+best.ckpt result.json             written at the end; a folder without it is unfinished metrics.csv,
+tokenizer.json, sample.txt, train.log, TensorBoard events
+"""
+
+import json
+import logging
+import math
+import os
+import platform
+import subprocess
+from collections.abc import Iterator
+from contextlib import contextmanager
+from importlib import metadata
+from pathlib import Path
+from typing import IO, Any
+
+import yaml
+
+log = logging.getLogger("normlab")
+
+# What may differ when a run goes on. The text may lie elsewhere: its SHA-256 is compared instead.
+MAY_DIFFER = (
+    "trainer.",
+    "probes.",
+    "scheduler.total_steps",
+    "compile",
+    "log_every",
+    "resume",
+    "data.path",
+)
+
+
+class Refused(ValueError):
+    """The folder holds a run that this command must not touch."""
+
+
+@contextmanager
+def replace_file(path: Path, mode: str = "wb") -> Iterator[IO[Any]]:
+    """Open a temporary file in the same folder that takes `path`'s place, whole, at the end."""
+    temporary = path.with_name(f".{path.name}.{os.getpid()}")
+    try:
+        with temporary.open(mode, encoding=None if "b" in mode else "utf-8") as file:
+            yield file
+            file.flush()
+            os.fsync(file.fileno())
+        temporary.replace(path)
+    finally:
+        temporary.unlink(missing_ok=True)
+
+
+def quoted(value: Any) -> str:
+    r"""A value in Hydra's grammar, whatever characters a path has.
+
+    >>> quoted("my file, v2=b.txt")
+    "'my file, v2=b.txt'"
+    >>> quoted(["a b", "it's"])
+    "['a b','it\\'s']"
+    """
+    if isinstance(value, str):
+        return "'" + value.replace("'", "\\'") + "'"
+    return "[" + ",".join(map(quoted, value)) + "]"
+
+
+def key_of(override: str) -> str:
+    """What an override sets: `norm` of `norm=none`, `norm.eps` of `+norm.eps=1`."""
+    return override.lstrip("+~").partition("=")[0]
+
+
+def resume_arguments(arguments: list[str]) -> list[str]:
+    """Turn `resume=FOLDER ...` into the command line that made it, with the new overrides on top.
+
+    FOLDER is a run folder (goes on from last.ckpt) or a checkpoint inside one. Other command lines
+    stay.
+
+    Raises:
+        ValueError: not a run folder, no checkpoint in it, or a sweep.
+    """
+    values = [a.partition("=")[2].strip("'\"") for a in arguments if key_of(a) == "resume"]
+    if not values or values[-1] in ("", "null"):
+        return arguments
+    if {"-m", "--multirun"} & set(arguments):
+        raise ValueError("resume= goes on with one run; leave -m out")
+    given = Path(values[-1]).absolute()
+    folder = given.parent.parent if given.suffix == ".ckpt" else given
+    checkpoint = given if given.suffix == ".ckpt" else folder / "checkpoints" / "last.ckpt"
+    stored = folder / ".hydra" / "overrides.yaml"
+    if not stored.exists():
+        raise ValueError(
+            f"resume={values[-1]} is not a run folder (no .hydra/overrides.yaml); "
+            "give one that train.py made"
+        )
+    if not checkpoint.exists():
+        raise ValueError(f"{checkpoint} does not exist: nothing to go on from; start a new run")
+    flags = [a for a in arguments if a.startswith("-")]
+    new = [a for a in arguments if not a.startswith("-") and key_of(a) != "resume"]
+    anew = {key_of(a) for a in new}
+    kept = [o for o in yaml.safe_load(stored.read_text("utf-8")) if key_of(o) not in anew]
+    place = ["hydra.mode=RUN", f"hydra.run.dir={quoted(str(folder))}"]
+    return [*flags, *kept, *new, f"resume={quoted(str(checkpoint))}", *place]
+
+
+def make_path_absolute(cfg: Any, root: str) -> None:
+    """Let data.path be seen from where the user stood, even if Hydra changes directory."""
+    path = cfg.data.get("path")
+    if path is not None:
+        one = isinstance(path, str)
+        cfg.data.path = str(Path(root, path)) if one else [str(Path(root, p)) for p in path]
+
+
+def check_start(folder: Path, norm_name: str | None, resume: str | None) -> None:
+    """Refuse a configuration without one norm, and a new run in a folder that holds one.
+
+    Raises:
+        ValueError: `~norm`, `norm=[a,b]` and `norm=[]` get here: Hydra merges or drops the files
+            silently.
+        Refused: the folder is taken.
+    """
+    if norm_name is None:
+        raise ValueError(
+            "norm must be one name; use norm=none to train without (a list sweeps with -m norm=a,b)"
+        )
+    if resume is None and (folder / ".hydra" / "overrides.yaml").exists():
+        raise Refused(
+            f"{folder} already holds a run; go on with resume={folder}, or choose another folder"
+        )
+
+
+def check_resumable(folder: Path, config: dict[str, Any], vocab_size: int) -> None:
+    """Compare a new configuration with the stored one.
+
+    Raises:
+        Refused: the vocabulary or a setting differs that must not, or the run has ended.
+    """
+    characters = len(json.loads((folder / "tokenizer.json").read_text("utf-8"))["model"]["vocab"])
+    if characters != vocab_size:
+        raise Refused(
+            f"{folder} was trained on a vocabulary of {characters} characters, "
+            f"this text has {vocab_size}; give the same text (data.path), or start a new run"
+        )
+    old = flat(yaml.safe_load((folder / ".hydra" / "config.yaml").read_text("utf-8")))
+    new = flat(config)
+    differing = sorted(key for key in old.keys() | new.keys() if old.get(key) != new.get(key))
+    if refused := [key for key in differing if not key.startswith(MAY_DIFFER)]:
+        changes = ", ".join(f"{key} (was {old.get(key)}, now {new.get(key)})" for key in refused)
+        raise Refused(f"resume= cannot change {changes}; leave it as it was, or start a new run")
+    result = read_result(folder)
+    if result.get("status") == "finished" and result["steps"] >= new["trainer.max_steps"]:
+        raise Refused(
+            f"{folder} has finished its {result['steps']} steps; "
+            "give a larger trainer.max_steps to train on"
+        )
+    before, after = old["scheduler.total_steps"], new["scheduler.total_steps"]
+    if before != after:
+        log.warning(f"the end of the learning-rate schedule moves from step {before} to {after}")
+
+
+def flat(config: dict[str, Any], prefix: str = "") -> dict[str, Any]:
+    """Nested mappings as one, with dotted keys.
+
+    >>> flat({"a": {"b": 1, "c": [2]}})
+    {'a.b': 1, 'a.c': [2]}
+    """
+    result: dict[str, Any] = {}
+    for key, value in config.items():
+        result |= (
+            flat(value, f"{prefix}{key}.") if isinstance(value, dict) else {f"{prefix}{key}": value}
+        )
+    return result
+
+
+def write_start(folder: Path, config: dict[str, Any], overrides: list[str], tokenizer: str) -> None:
+    """Store what the run is; from here until the end it counts as unfinished.
+
+    A relative data.path is stored as the absolute one, so that resuming works from anywhere.
+    """
+    path = config["data"]["path"]
+    overrides = [
+        f"data.path={quoted(path)}" if key_of(o) == "data.path" and path else o for o in overrides
+    ]
+    (folder / ".hydra").mkdir(parents=True, exist_ok=True)
+    with replace_file(folder / "tokenizer.json", "w") as file:
+        file.write(tokenizer)
+    for name, content in [("config", config), ("overrides", overrides)]:
+        with replace_file(folder / ".hydra" / f"{name}.yaml", "w") as file:
+            yaml.safe_dump(content, file, sort_keys=False, allow_unicode=True)
+    (folder / "result.json").unlink(missing_ok=True)
+
+
+def write_failure(folder: Path, cfg: Any, overrides: list[str], error: Exception) -> None:
+    """result.json of a run that raised."""
+    who = {"norm": cfg.get("norm_name"), "seed": cfg.get("seed"), "overrides": overrides}
+    write_result(folder, {"status": "failed", "error": one_line(error), **who, **environment()})
+
+
+def one_line(error: BaseException) -> str:
+    r"""What went wrong, on one line. Hydra wraps the user's mistake: then the cause says it.
+
+    >>> one_line(ValueError("two\nlines"))
+    'two lines'
+    """
+    chain = [error]
+    while chain[-1].__cause__ is not None:
+        chain.append(chain[-1].__cause__)
+    mistakes = [e for e in chain if isinstance(e, ValueError | TypeError)]
+    parts = mistakes[-1:] or dict.fromkeys([chain[0], chain[-1]])
+    return " ".join(" ".join(map(str, parts)).split()) or type(error).__name__
+
+
+def write_result(folder: Path, result: dict[str, Any]) -> None:
+    """Write result.json in one piece; a loss that is not finite becomes null (JSON has no NaN)."""
+    finite = {
+        k: None if isinstance(v, float) and not math.isfinite(v) else v for k, v in result.items()
+    }
+    with replace_file(folder / "result.json", "w") as file:
+        json.dump(finite, file, indent=2, ensure_ascii=False)
+
+
+def read_result(folder: Path) -> dict[str, Any]:
+    """The result, or nothing while the run is unfinished."""
+    path = folder / "result.json"
+    return json.loads(path.read_text("utf-8")) if path.exists() else {}
+
+
+def identity(config: dict[str, Any], overrides: list[str]) -> dict[str, Any]:
+    """What was run: the part of result.json that is known before training."""
+    who = {
+        "norm": config["norm_name"],
+        "placement": config["model"]["placement"],
+        "seed": config["seed"],
+    }
+    return {**who, "overrides": overrides, "config": config, **environment()}
+
+
+def environment() -> dict[str, Any]:
+    """Versions and commit: what else a figure depends on."""
+    root = Path(__file__).parent.parent
+
+    def git(*arguments: str) -> str | None:
+        command = ["git", "-C", str(root), *arguments]
+        try:
+            done = subprocess.run(command, capture_output=True, text=True)
+        except OSError:
+            return None
+        return done.stdout.strip() if done.returncode == 0 else None
+
+    status = git("status", "--porcelain")
+    return {
+        "python": platform.python_version(),
+        "torch": metadata.version("torch"),
+        "lightning": metadata.version("lightning"),
+        "commit": git("rev-parse", "HEAD"),
+        "dirty": None if status is None else bool(status),
+    }
+
+
+def closing_block(result: dict[str, Any], folder: Path) -> str:
+    """The last lines on the console: what the run was worth and what to do with it."""
+    how_long = f"{result['seconds']:.0f} s of training, {result['tokens_per_second']:,.0f} tokens/s"
+    lines = [
+        f"norm={result['norm']} seed={result['seed']}: {result['status']} "
+        f"after {result['steps']} steps, {how_long}"
+    ]
+    if result["error"]:
+        lines.append(f"  {result['error']}")
+    rows = {
+        "validation, whole split": result["val_final"],
+        "test, whole split": result["test_final"],
+        "training, in eval mode": result["train_final"],
+        f"best evaluation (step {result['val_best_step']})": result["val_best"],
+    }
+    lines.append(f"  {'loss':<28} nats/char   bits/char")
+    for name, loss in rows.items():
+        if loss is not None and math.isfinite(loss):
+            lines.append(f"  {name:<28} {loss:9.4f}   {loss / math.log(2):9.4f}")
+    lines += [
+        f"  folder   {folder}",
+        f"  curves   tensorboard --logdir {folder.parent}",
+        f"  text     python sample.py {folder} --prompt 'ROMEO:'",
+    ]
+    return "\n".join(lines)

@@ -1,0 +1,76 @@
+"""Write text with a trained run.
+
+python sample.py runs/<folder> --prompt "ROMEO:" --max-new-tokens 500 --temperature 0.8 --top-k 20
+
+Only the run folder is read: its configuration, its vocabulary and checkpoints/best.ckpt.
+"""
+
+import argparse
+import sys
+from pathlib import Path
+
+from job.folder import one_line
+
+
+def parse_arguments() -> argparse.Namespace:
+    """The command line, with its limits."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("folder", type=Path, help="a run folder, as train.py printed it")
+    parser.add_argument(
+        "--prompt", default="", help="text to go on from (default: the start of a line)"
+    )
+    parser.add_argument("--max-new-tokens", type=int, default=500, metavar="N")
+    parser.add_argument("--temperature", type=float, default=0.8, help="0: the likeliest character")
+    parser.add_argument("--top-k", type=int, metavar="K", help="draw from the K likeliest only")
+    parser.add_argument("--seed", type=int, default=1)
+    arguments = parser.parse_args()
+    if arguments.max_new_tokens < 0:
+        parser.error(f"--max-new-tokens must be at least 0, got {arguments.max_new_tokens}")
+    if not arguments.temperature >= 0:
+        parser.error(f"--temperature must be at least 0, got {arguments.temperature}")
+    if arguments.top_k is not None and arguments.top_k < 1:
+        parser.error(f"--top-k must be at least 1, got {arguments.top_k}")
+    return arguments
+
+
+def sample(arguments: argparse.Namespace) -> str:
+    """The prompt, whole, and exactly max_new_tokens characters after it.
+
+    Raises:
+        ValueError: not a run folder, or characters in the prompt that the run never saw.
+    """
+    folder = arguments.folder
+    for part in (".hydra/config.yaml", "tokenizer.json", "checkpoints/best.ckpt"):
+        if not (folder / part).exists():
+            raise ValueError(
+                f"{folder} has no {part}; give a run folder that train.py has evaluated in"
+            )
+
+    import torch
+    from hydra.utils import instantiate
+    from omegaconf import OmegaConf
+    from tokenizers import Tokenizer
+
+    from data.tokenizer import start_ids
+
+    tokenizer = Tokenizer.from_file(str(folder / "tokenizer.json"))
+    config = OmegaConf.load(folder / ".hydra/config.yaml")
+    net = instantiate(config.model, vocab_size=tokenizer.get_vocab_size(), _convert_="all").eval()
+    state = torch.load(folder / "checkpoints/best.ckpt", weights_only=True)["state_dict"]
+    net.load_state_dict({name.removeprefix("net."): value for name, value in state.items()})
+    start = start_ids(tokenizer, arguments.prompt)
+    ids = net.generate(
+        start,
+        arguments.max_new_tokens,
+        temperature=arguments.temperature,
+        top_k=arguments.top_k,
+        generator=torch.Generator().manual_seed(arguments.seed),
+    )
+    return str(arguments.prompt + tokenizer.decode(ids[0, start.shape[1] :].tolist()))
+
+
+if __name__ == "__main__":
+    try:
+        print(sample(parse_arguments()))
+    except (ValueError, OSError) as error:
+        sys.exit(f"error: {one_line(error)}")
