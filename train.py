@@ -23,6 +23,7 @@ from omegaconf.errors import OmegaConfBaseException
 
 from job import folder as run_folder
 
+MISTAKES = (HydraException, OmegaConfBaseException, ValueError, OSError)  # the user's: one line
 log = logging.getLogger("normlab")
 
 
@@ -58,7 +59,7 @@ def train(cfg: DictConfig, folder: Path, overrides: list[str]) -> float:
         plugins=[callbacks.AtomicCheckpointIO()],
     )
     run_folder.write_start(folder, config, overrides, data.tokenizer.to_str(pretty=True))
-    log.info(f"norm={cfg.norm_name} seed={cfg.seed} {data.describe()} in {folder}")
+    log.info(f"norm={cfg.norm_name} seed={cfg.seed} {data.describe()}")
     if cfg.compile:
         net.compile()
     status, error = outcome.fit(trainer, task, data, cfg.resume, stop)
@@ -88,10 +89,12 @@ def job(cfg: DictConfig) -> float:
         logging.getLogger("file").exception("failed")
         if not isinstance(error, run_folder.Refused):
             run_folder.write_failure(folder, cfg, overrides, error)
-        if hydra_cfg.mode == RunMode.RUN:
-            raise
-        log.error(f"failed: {run_folder.one_line(error)}")
-        return math.nan
+        if hydra_cfg.mode == RunMode.MULTIRUN:
+            log.error(f"failed: {run_folder.one_line(error)}")
+            return math.nan
+        if isinstance(error, MISTAKES):  # as an exit, or Hydra adds a line of its own
+            sys.exit(f"error: {run_folder.one_line(error)}")
+        raise
 
 
 def exit_on_signals() -> None:
@@ -106,5 +109,5 @@ if __name__ == "__main__":
     try:
         sys.argv[1:] = run_folder.resume_arguments(sys.argv[1:])
         job()
-    except (HydraException, OmegaConfBaseException, ValueError, OSError) as error:
+    except MISTAKES as error:
         sys.exit(f"error: {run_folder.one_line(error)}")

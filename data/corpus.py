@@ -114,12 +114,14 @@ def checked(text: str, sha256: str, source: str) -> str:
     return text
 
 
-def read_files(path: str | Sequence[str], encoding: str = "utf-8") -> str:
+def read_files(path: str | Sequence[str] | None, encoding: str = "utf-8") -> str:
     """Read one file, a list of files or a glob as described at the top.
 
     Raises:
-        ValueError: no such file, or bytes that are not in `encoding` (with file and offset).
+        ValueError: no path or no such file; bytes not in `encoding` (with file and offset).
     """
+    if path is None:
+        raise ValueError("data=text needs a file; give data.path=FILE")
     patterns = [path] if isinstance(path, str) else list(path)
     return "".join(read_file(name, encoding) for pattern in patterns for name in matches(pattern))
 
@@ -131,7 +133,7 @@ def matches(pattern: str) -> list[str]:
         raise ValueError(f"data.path: no file {pattern}; give an existing file, a list or a glob")
     if folders := [name for name in found if Path(name).is_dir()]:
         raise ValueError(
-            f"data.path: {folders[0]} is a folder; give a file or a glob like {folders[0]}/*.txt"
+            f"data.path: {folders[0]} is a folder; give a file or a glob like {folders[0]}/*"
         )
     return found
 

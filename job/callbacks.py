@@ -166,7 +166,8 @@ class Clock(pl.Callback):
         """Count a micro-batch (B, T + 1); log at the points of the training curves."""
         self.tokens += batch[:, 1:].numel()
         step = trainer.global_step
-        if (batch_idx + 1) % trainer.accumulate_grad_batches == 0 and step % task.log_every == 0:  # type: ignore[operator]
+        logs = step % task.log_every == 0 or step == trainer.max_steps  # type: ignore[operator]
+        if (batch_idx + 1) % trainer.accumulate_grad_batches == 0 and logs:
             self._count()
             seconds, tokens = self.seconds - self._logged[0], self.tokens - self._logged[1]
             self._logged = (self.seconds, self.tokens)

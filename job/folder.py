@@ -11,6 +11,7 @@ import logging
 import math
 import os
 import platform
+import shlex
 import subprocess
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -144,7 +145,10 @@ def check_resumable(folder: Path, config: dict[str, Any], vocab_size: int) -> No
     old = flat(yaml.safe_load((folder / ".hydra" / "config.yaml").read_text("utf-8")))
     new = flat(config)
     differing = sorted(key for key in old.keys() | new.keys() if old.get(key) != new.get(key))
-    if refused := [key for key in differing if not key.startswith(MAY_DIFFER)]:
+    refused = [key for key in differing if not key.startswith(MAY_DIFFER)]
+    if "norm_name" in refused:  # says it all
+        refused = [key for key in refused if not key.startswith(("norm.", "model.norm."))]
+    if refused:
         changes = ", ".join(f"{key} (was {old.get(key)}, now {new.get(key)})" for key in refused)
         raise Refused(f"resume= cannot change {changes}; leave it as it was, or start a new run")
     result = read_result(folder)
@@ -191,7 +195,9 @@ def write_start(folder: Path, config: dict[str, Any], overrides: list[str], toke
 
 
 def write_failure(folder: Path, cfg: Any, overrides: list[str], error: Exception) -> None:
-    """result.json of a run that raised."""
+    """result.json of a run that raised; one that is there already stays."""
+    if (folder / "result.json").exists():
+        return
     who = {"norm": cfg.get("norm_name"), "seed": cfg.get("seed"), "overrides": overrides}
     write_result(folder, {"status": "failed", "error": one_line(error), **who, **environment()})
 
@@ -206,7 +212,9 @@ def one_line(error: BaseException) -> str:
     while chain[-1].__cause__ is not None:
         chain.append(chain[-1].__cause__)
     mistakes = [e for e in chain if isinstance(e, ValueError | TypeError)]
-    parts = mistakes[-1:] or dict.fromkeys([chain[0], chain[-1]])
+    parts: list[Any] = mistakes[-1:] or list(dict.fromkeys([chain[0], chain[-1]]))
+    if str(error).startswith("Config group override must be"):  # Hydra on norm=null
+        parts = [f"{error}; give one of the group's names, for instance norm=none"]
     return " ".join(" ".join(map(str, parts)).split()) or type(error).__name__
 
 
@@ -259,6 +267,8 @@ def environment() -> dict[str, Any]:
 
 def closing_block(result: dict[str, Any], folder: Path) -> str:
     """The last lines on the console: what the run was worth and what to do with it."""
+    near = Path(os.path.relpath(folder))
+    shown = near if near.parts and near.parts[0] != ".." else folder  # short, if that is clear
     how_long = f"{result['seconds']:.0f} s of training, {result['tokens_per_second']:,.0f} tokens/s"
     lines = [
         f"norm={result['norm']} seed={result['seed']}: {result['status']} "
@@ -272,13 +282,14 @@ def closing_block(result: dict[str, Any], folder: Path) -> str:
         "training, in eval mode": result["train_final"],
         f"best evaluation (step {result['val_best_step']})": result["val_best"],
     }
-    lines.append(f"  {'loss':<28} nats/char   bits/char")
-    for name, loss in rows.items():
-        if loss is not None and math.isfinite(loss):
-            lines.append(f"  {name:<28} {loss:9.4f}   {loss / math.log(2):9.4f}")
+    known = {name: loss for name, loss in rows.items() if math.isfinite(loss)}
+    if known:
+        lines.append(f"  {'loss':<28} nats/char   bits/char")
+    lines += [f"  {name:<28} {x:9.4f}   {x / math.log(2):9.4f}" for name, x in known.items()]
     lines += [
-        f"  folder   {folder}",
-        f"  curves   tensorboard --logdir {folder.parent}",
-        f"  text     python sample.py {folder} --prompt 'ROMEO:'",
+        f"  folder   {shown}",
+        f"  curves   tensorboard --logdir {shlex.quote(str(shown.parent))}",
     ]
+    if (folder / "checkpoints" / "best.ckpt").exists():
+        lines.append(f"  text     python sample.py {shlex.quote(str(shown))}")
     return "\n".join(lines)

@@ -52,6 +52,7 @@ def measured(task: Any, data: Any, checkpoint: Checkpoint, clock: Clock) -> dict
     return {
         "steps": task.trainer.global_step,
         "loss_initial": task.loss_initial,
+        **dict.fromkeys(("val_final", "test_final", "test_best", "train_final"), math.nan),
         **checkpoint.state_dict(),
         **clock.state_dict(),
         "tokens_per_second": clock.tokens / clock.seconds if clock.seconds else math.nan,

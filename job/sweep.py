@@ -2,6 +2,7 @@
 
 import logging
 import sys
+from collections import Counter
 from pathlib import Path
 from typing import Any
 
@@ -34,9 +35,9 @@ class Sweep(Callback):
         folder = Path(config.hydra.sweep.dir)
         results = [read_result(path.parent) for path in sorted(folder.glob("*/result.json"))]
         failed = [result for result in results if result["status"] == "failed"]
-        log.info(
-            f"{len(results)} jobs in {folder}, {len(failed)} failed; tensorboard --logdir {folder}"
-        )
+        counts = Counter(result["status"] for result in results)
+        ended = ", ".join(f"{n} {status}" for status, n in counts.items())
+        log.info(f"{len(results)} jobs: {ended}; tensorboard --logdir {folder}")
         for result in failed:
             log.error(f"failed: {' '.join(result['overrides'])}: {result['error']}")
         if failed:

@@ -1,4 +1,4 @@
-"""What all tests share: passive threads, composing the configuration, a small text, one trained run."""
+"""What all tests share: passive threads, composing the configuration, a small text."""
 
 import os
 

@@ -11,7 +11,13 @@ from job.folder import resume_arguments
 from tests.conftest import NORMS
 from train import train
 
-SMALL = ["model=mini", "model.dropout=0.2", "data.batch_size=4", "data.block_size=16", "log_every=1"]
+SMALL = [
+    "model=mini",
+    "model.dropout=0.2",
+    "data.batch_size=4",
+    "data.block_size=16",
+    "log_every=1",
+]
 
 
 def small(tiny_text: Path, *more: str) -> list[str]:
@@ -43,8 +49,15 @@ def test_stopping_at_20_and_resuming_to_40_equals_40_straight(
     train(compose_config(*kept), stopped, kept)
 
     assert (straight / "metrics.csv").read_text().count("loss/train") == 40
-    a, b = ([line for line in (f / "metrics.csv").read_text().splitlines() if not line.split(",")[1].startswith("speed/")] for f in (straight, stopped))
-    assert sorted(set(b) - set(a)) == sorted(l for l in b if l.startswith("20,loss/val"))
+    a, b = (
+        [
+            line
+            for line in (f / "metrics.csv").read_text().splitlines()
+            if not line.split(",")[1].startswith("speed/")
+        ]
+        for f in (straight, stopped)
+    )
+    assert sorted(set(b) - set(a)) == sorted(row for row in b if row.startswith("20,loss/val"))
     assert set(a) <= set(b)
     for name, value in weights(straight).items():
         assert torch.equal(value, weights(stopped)[name]), name

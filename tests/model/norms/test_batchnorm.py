@@ -1,0 +1,264 @@
+"""BatchNorm against `nn.BatchNorm1d` on the (B*T, C) view: outputs, gradients and buffers.
+
+Reference: torch's layer in float64 (on the real tokens alone where there is a mask), the update
+formula of the running statistics, and the invariances of table 1 of Ba, Kiros, Hinton 2016
+(https://arxiv.org/abs/1607.06450). The leak of later tokens in training is a property like the
+others: it is what BatchNorm over batch and time does. Legend: B batch, T time, C channels.
+"""
+
+import pytest
+import torch
+from torch import nn
+
+from model.norms.batchnorm import BatchNorm
+
+B, T, C, D = 4, 6, 8, 5
+STEPS = 10
+BUFFERS = ("running_mean", "running_var", "num_batches_tracked")
+
+
+@pytest.fixture(autouse=True)
+def seed() -> None:
+    torch.manual_seed(0)
+
+
+def batch(*shape: int) -> torch.Tensor:
+    """Off centre, every feature with its own scale, in float64."""
+    shape = shape or (B, T, C)
+    return 2 + torch.randn(shape, dtype=torch.float64) * torch.linspace(0.5, 3, shape[-1]).double()
+
+
+def pair(momentum: float | None = 0.1, dim: int = C) -> tuple[BatchNorm, nn.BatchNorm1d]:
+    """Ours and torch's with the same gain and shift, never the start's."""
+    theirs = nn.BatchNorm1d(dim, momentum=momentum).double()
+    with torch.no_grad():
+        theirs.weight.copy_(torch.linspace(0.5, 2, dim))
+        theirs.bias.copy_(torch.linspace(-1, 1, dim))
+    ours = BatchNorm(dim, momentum=momentum).double()
+    ours.load_state_dict(theirs.state_dict())
+    return ours, theirs
+
+
+def same(a: torch.Tensor, b: torch.Tensor) -> bool:
+    assert a.dtype == b.dtype
+    return torch.allclose(a, b, rtol=0, atol=1e-12)
+
+
+def same_buffers(a: nn.Module, b: nn.Module) -> bool:
+    return all(same(a.get_buffer(name), b.get_buffer(name)) for name in BUFFERS)
+
+
+def right_padded() -> torch.Tensor:
+    """(B, T) mask, True = a real token: rows of 6, 4, 3 and 1 tokens."""
+    return torch.arange(T) < torch.tensor([6, 4, 3, 1])[:, None]
+
+
+@pytest.mark.parametrize("momentum", [0.1, 0.9, None])
+@pytest.mark.parametrize("shape", [(B, T, C), (B, C, C), (B, 1, C), (1, T, C), (B, T, 1)])
+def test_equals_torch_over_ten_training_steps_and_then_in_eval(
+    shape: tuple[int, int, int], momentum: float | None
+) -> None:
+    dim = shape[-1]
+    ours, theirs = pair(momentum, dim)
+    for step in range(STEPS + 2):
+        if step == STEPS:
+            assert theirs.num_batches_tracked == STEPS
+            ours.eval(), theirs.eval()
+        x, upstream = batch(*shape), batch(*shape)
+        a, b = x.clone().requires_grad_(), x.clone().requires_grad_()
+        y, wanted = ours(a), theirs(b.view(-1, dim)).view(shape)
+        for norm in (ours, theirs):
+            norm.zero_grad()
+        y.backward(upstream)
+        wanted.backward(upstream)
+        assert same(y, wanted) and same(a.grad, b.grad)
+        assert same(ours.weight.grad, theirs.weight.grad)
+        assert same(ours.bias.grad, theirs.bias.grad)
+        assert same_buffers(ours, theirs)
+
+
+def test_state_dicts_load_both_ways() -> None:
+    ours, theirs = pair()
+    ours(batch())
+    theirs.load_state_dict(ours.state_dict())
+    assert same_buffers(ours, theirs)
+    theirs(batch().view(-1, C))
+    again = BatchNorm(C).double()
+    again.load_state_dict(theirs.state_dict())
+    assert same_buffers(again, theirs) and again.num_batches_tracked == 2
+    assert list(again.state_dict()) == list(theirs.state_dict())
+
+
+def test_masked_equals_torch_on_the_real_tokens_alone() -> None:
+    ours, theirs = pair()
+    mask = right_padded()
+    for _ in range(STEPS):
+        a = batch().requires_grad_()
+        b = a.detach()[mask].requires_grad_()
+        upstream = batch()
+        y, wanted = ours(a, mask), theirs(b)
+        y[mask].backward(upstream[mask])
+        wanted.backward(upstream[mask])
+        assert same(y[mask], wanted) and same(a.grad[mask], b.grad)
+        assert not a.grad[~mask].any()
+    assert same_buffers(ours, theirs)
+    x = batch()
+    assert same(ours.eval()(x, mask)[mask], theirs.eval()(x[mask]))
+
+
+def test_what_stands_in_the_padding_changes_nothing_of_the_real_tokens() -> None:
+    mask, x, upstream = right_padded(), batch(), batch()
+    upstream[~mask] = 0  # the loss does not see the padding
+    results = []
+    for padding in (0.0, 1e3):
+        norm, _ = pair()
+        padded = torch.where(mask[..., None], x, padding).requires_grad_()
+        y = norm(padded, mask)
+        y.backward(upstream)
+        gradients = [padded.grad[mask], norm.weight.grad, norm.bias.grad]
+        results.append([y[mask], *gradients, *norm.buffers()])
+    assert len(results[0]) == 7
+    assert all(same(a, b) for a, b in zip(*results, strict=True))
+
+
+@pytest.mark.parametrize("real", [0, 1])
+def test_fewer_than_two_real_tokens_are_refused_in_training_and_fine_in_eval(real: int) -> None:
+    x, mask = batch(), torch.zeros(B, T, dtype=torch.bool)
+    mask[0, :real] = True
+    norm, _ = pair()
+    with pytest.raises(ValueError, match=f"at least 2 tokens.*got {real}"):
+        norm(x, mask)
+    with pytest.raises(ValueError, match=f"at least 2 tokens.*got {real}"):
+        norm(x[:real, :1])
+    assert norm.num_batches_tracked == 0
+    assert norm.eval()(x, mask).isfinite().all() and norm(x[:1, :1]).isfinite().all()
+
+
+def test_another_last_axis_is_refused() -> None:
+    for shape in ((B, T, C + 1), (B, T, 1), (B, C, T)):
+        with pytest.raises(ValueError, match=rf"BatchNorm\({C}\).*last axis"):
+            BatchNorm(C)(torch.randn(shape))
+
+
+def test_running_statistics_move_in_training_only() -> None:
+    norm, _ = pair()
+    before = [buffer.clone() for buffer in norm.buffers()]
+    norm.eval()(batch())
+    assert all(torch.equal(a, b) for a, b in zip(norm.buffers(), before, strict=True))
+    norm.train()(batch())
+    assert not any(torch.equal(a, b) for a, b in zip(norm.buffers(), before, strict=True))
+
+
+def test_momentum_none_averages_over_all_batches() -> None:
+    norm, _ = pair(momentum=None)
+    batches = [batch().view(-1, C) for _ in range(STEPS)]
+    for x in batches:
+        norm(x)
+    assert same(norm.running_mean, torch.stack([x.mean(0) for x in batches]).mean(0))
+    unbiased = torch.stack([x.var(0, correction=1) for x in batches]).mean(0)
+    assert same(norm.running_var, unbiased)
+
+
+@pytest.mark.parametrize(("momentum", "steps"), [(0.1, 10), (0.1, 44), (0.5, 3)])
+def test_the_start_value_weighs_one_minus_momentum_to_the_nth(momentum: float, steps: int) -> None:
+    norm, _ = pair(momentum)
+    x = batch()
+    for _ in range(steps):
+        norm(x)
+    left = (1 - momentum) ** steps
+    tokens = x.view(-1, C)
+    assert same(norm.running_mean, (1 - left) * tokens.mean(0))
+    assert same(norm.running_var, left + (1 - left) * tokens.var(0, correction=1))
+    if momentum == 0.1:
+        assert left < {10: 0.35, 44: 0.01}[steps]  # the docstring's numbers
+
+
+def test_the_graph_does_not_grow_from_step_to_step() -> None:
+    norm, _ = pair()
+    for _ in range(3):  # through a kept graph the second backward would raise
+        norm(batch()).square().sum().backward()
+        for name in BUFFERS:
+            buffer = norm.get_buffer(name)
+            assert not buffer.requires_grad and buffer.grad_fn is None
+
+
+def test_in_training_a_later_token_changes_earlier_outputs_and_other_rows() -> None:
+    x = batch()
+    changed = x.clone()
+    changed[0, -1] += 5
+    norm, _ = pair()
+    difference = (norm(changed) - norm(x)).abs()
+    assert difference[0, :-1].amax(-1).min() > 0.01  # every earlier token of this row
+    assert difference[1:].amax(-1).min() > 0.01  # every token of every other row
+    norm.eval()
+    difference = (norm(changed) - norm(x)).abs()
+    assert not difference[0, :-1].any() and not difference[1:].any()
+    assert difference[0, -1].all()
+
+
+def test_training_does_not_care_for_the_order_of_the_tokens() -> None:
+    x, order = batch().view(-1, C), torch.randperm(B * T)
+    assert same(pair()[0](x[order]), pair()[0](x)[order])
+
+
+@pytest.mark.parametrize("weight", [True, False])
+@pytest.mark.parametrize("bias", [True, False])
+def test_gain_and_shift_can_each_be_left_out(weight: bool, bias: bool) -> None:
+    norm = BatchNorm(C, weight=weight, bias=bias).double()
+    for parameter in norm.parameters():
+        nn.init.normal_(parameter)
+    assert [name for name, _ in norm.named_parameters()] == ["weight"] * weight + ["bias"] * bias
+    x = batch()
+    wanted = nn.functional.batch_norm(
+        x.view(-1, C), None, None, norm.weight, norm.bias, training=True
+    )
+    assert same(norm(x), wanted.view(B, T, C))
+
+
+def plain(a: torch.Tensor) -> torch.Tensor:
+    """BatchNorm in training with no eps and no affine part."""
+    return BatchNorm(a.shape[-1], eps=0.0, weight=False, bias=False).double()(a)
+
+
+def scaled(a: torch.Tensor, *index: int) -> torch.Tensor:
+    a = a.clone()
+    a[index] *= 3.0
+    return a
+
+
+SHIFT = torch.linspace(-1, 2, D, dtype=torch.float64)
+CHANGES = {
+    "all of W scaled": lambda w, x: (3 * w, x),
+    "W recentred": lambda w, x: (w + SHIFT, x),  # W + 1 g^T: one vector added to every row
+    "one row of W scaled": lambda w, x: (scaled(w, 0), x),
+    "data scaled": lambda w, x: (w, 3 * x),
+    "data recentred": lambda w, x: (w, x + SHIFT),
+    "one token scaled": lambda w, x: (w, scaled(x, 0, 0)),
+}
+INVARIANT = {"all of W scaled", "one row of W scaled", "data scaled", "data recentred"}
+
+
+@pytest.mark.parametrize("change", CHANGES)
+def test_is_invariant_of_w_x_in_training_to_exactly_what_the_paper_says(change: str) -> None:
+    w, x = torch.randn(C, D, dtype=torch.float64), batch(B, T, D)
+    changed_w, changed_x = CHANGES[change](w, x)
+    difference = plain(changed_x @ changed_w.T) - plain(x @ w.T)
+    if change in INVARIANT:
+        assert difference.abs().max() < 1e-12
+    else:
+        assert difference.abs().max() > 0.1
+
+
+@pytest.mark.parametrize("change", CHANGES)
+def test_in_eval_it_is_invariant_to_nothing(change: str) -> None:
+    w, x = torch.randn(C, D, dtype=torch.float64), batch(B, T, D)
+    changed_w, changed_x = CHANGES[change](w, x)
+    norm = pair()[0].eval()
+    assert (norm(changed_x @ changed_w.T) - norm(x @ w.T)).abs().max() > 0.1
+
+
+def test_weight_gradient_is_orthogonal_to_each_row_of_w() -> None:
+    w, x = torch.randn(C, D, dtype=torch.float64).requires_grad_(), batch(B, T, D)
+    (plain(x @ w.T) * batch().sin()).sum().backward()
+    assert (w * w.grad).sum(1).abs().max() < 1e-11
+    assert w.grad.sum(0).abs().max() > 0.1  # LayerNorm's columns sum to zero, BatchNorm's do not

@@ -1,0 +1,287 @@
+"""GPT against the same transformer written out from the papers, and its init and its sampling.
+
+Reference: an explicit softmax over masked scores in float64 (Vaswani et al. 2017, Radford et al.
+2019), standard deviations and parameter counts by hand, greedy decoding written as a loop.
+Legend: B batch, T time, C channels (n_embd), H heads, D head size, V vocabulary.
+"""
+
+import math
+from functools import partial
+
+import pytest
+import torch
+from torch import nn
+
+from model.gpt import GPT
+from model.norms.batchnorm import BatchNorm
+from model.norms.layernorm import LayerNorm
+from model.norms.none import NoNorm
+
+V, BLOCK, LAYERS, HEADS, C = 11, 8, 2, 3, 12
+SIZES = {"vocab_size": V, "block_size": BLOCK, "n_layer": LAYERS, "n_head": HEADS, "n_embd": C}
+
+
+@pytest.fixture(autouse=True)
+def seed() -> None:
+    torch.manual_seed(0)
+
+
+def gpt(**changes: object) -> GPT:
+    return GPT(**{**SIZES, "norm": LayerNorm, **changes})
+
+
+def lively(**changes: object) -> GPT:
+    """In eval mode, in float64, every parameter random and large enough to matter."""
+    net = gpt(**changes).double().eval()
+    for parameter in net.parameters():
+        nn.init.normal_(parameter, std=0.5)
+    return net
+
+
+def ids(*shape: int) -> torch.Tensor:
+    return torch.randint(V, shape)
+
+
+class Recorder(nn.Module):
+    """The identity, which notes who was called with which mask."""
+
+    def __init__(self, calls: list[tuple[nn.Module, torch.Tensor | None]], dim: int) -> None:
+        super().__init__()
+        assert dim == C
+        self.calls = calls
+
+    def forward(self, x: torch.Tensor, mask: torch.Tensor | None = None) -> torch.Tensor:
+        self.calls.append((self, mask))
+        return x
+
+
+def written_out(net: GPT, idx: torch.Tensor, placement: str, embed_scale: float) -> torch.Tensor:
+    """Logits from the parameters alone."""
+    p = dict(net.named_parameters())
+    future = torch.ones(idx.shape[1], idx.shape[1], dtype=torch.bool).triu(1)
+
+    def linear(x: torch.Tensor, name: str) -> torch.Tensor:
+        return x @ p[f"{name}.weight"].T + p[f"{name}.bias"]
+
+    def norm(x: torch.Tensor, name: str) -> torch.Tensor:
+        deviation = (x.var(-1, correction=0, keepdim=True) + 1e-5).sqrt()
+        x = (x - x.mean(-1, keepdim=True)) / deviation
+        return x * p[f"{name}.weight"] + p[f"{name}.bias"]
+
+    def attention(x: torch.Tensor, name: str) -> torch.Tensor:
+        parts = linear(x, f"{name}.qkv").chunk(3, dim=-1)
+        q, k, v = (part.unflatten(-1, (HEADS, C // HEADS)) for part in parts)  # (B, T, H, D)
+        scores = torch.einsum("bthd,bshd->bhts", q, k) / math.sqrt(C // HEADS)
+        p_attend = scores.masked_fill(future, -math.inf).softmax(-1)
+        return linear(torch.einsum("bhts,bshd->bthd", p_attend, v).flatten(2), f"{name}.proj")
+
+    def mlp(x: torch.Tensor, name: str) -> torch.Tensor:
+        h = linear(x, f"{name}.fc")
+        return linear(h * (1 + torch.erf(h / math.sqrt(2))) / 2, f"{name}.proj")
+
+    x = p["token_embedding.weight"][idx] + p["position_embedding.weight"][: idx.shape[1]]
+    x = embed_scale * x
+    for i in range(LAYERS):
+        for branch, name in ((attention, "attention"), (mlp, "mlp")):
+            here = f"blocks.{i}.{name}"
+            if placement == "pre":
+                x = x + branch(norm(x, f"{here}_norm"), here)
+            else:
+                x = norm(x + branch(x, here), f"{here}_norm")
+    x = norm(x, "final_norm") if placement == "pre" else x
+    return x @ p["token_embedding.weight"].T
+
+
+@pytest.mark.parametrize("embed_scale", [1.0, 8.0])
+@pytest.mark.parametrize("length", [1, 5, BLOCK])
+@pytest.mark.parametrize("placement", ["pre", "post"])
+def test_forward_equals_the_transformer_written_out(
+    placement: str, length: int, embed_scale: float
+) -> None:
+    net = lively(placement=placement, embed_scale=embed_scale, bias=True)
+    idx = ids(4, length)
+    assert torch.allclose(
+        net(idx), written_out(net, idx, placement, embed_scale), rtol=0, atol=1e-10
+    )
+
+
+@pytest.mark.parametrize(("placement", "sites"), [("pre", 2 * LAYERS + 1), ("post", 2 * LAYERS)])
+def test_every_site_has_its_own_norm_and_gets_the_mask(placement: str, sites: int) -> None:
+    mask = torch.ones(4, BLOCK, dtype=torch.bool)
+    calls: list[tuple[nn.Module, torch.Tensor | None]] = []
+    gpt(norm=partial(Recorder, calls), placement=placement)(ids(4, BLOCK), mask)
+    assert len({id(module) for module, _ in calls}) == len(calls) == sites
+    assert all(given is mask for _, given in calls)
+
+
+def test_dropout_acts_in_training_only() -> None:
+    net, idx = gpt(dropout=0.5), ids(4, BLOCK)
+    assert not torch.equal(net(idx), net(idx))
+    assert torch.equal(net.eval()(idx), gpt()(idx))
+
+
+def test_the_head_is_the_token_embedding() -> None:
+    net, idx = lively(), ids(4, BLOCK) % (V - 1)  # the last character is nowhere in the input
+    before = net(idx)
+    with torch.no_grad():
+        net.token_embedding.weight[V - 1] += 1
+    after = net(idx)
+    assert torch.equal(after[..., : V - 1], before[..., : V - 1])
+    assert (after[..., V - 1] != before[..., V - 1]).all()
+
+
+def test_more_than_block_size_characters_are_refused() -> None:
+    with pytest.raises(ValueError, match=f"block_size={BLOCK} .*got {BLOCK + 1}"):
+        gpt()(ids(1, BLOCK + 1))
+
+
+@pytest.mark.parametrize("size", SIZES)
+@pytest.mark.parametrize("value", [0, -1])
+def test_a_size_below_one_is_refused_and_named(size: str, value: int) -> None:
+    with pytest.raises(ValueError, match=f"{size}={value}"):
+        gpt(**{size: value})
+
+
+@pytest.mark.parametrize(
+    ("option", "value"),
+    [("n_head", 5), ("placement", "middle"), ("init", "zeros")]
+    + [("dropout", value) for value in (-0.1, 1.0, math.nan)],
+)
+def test_an_option_that_cannot_be_is_refused_and_named(option: str, value: object) -> None:
+    with pytest.raises(ValueError, match=f"{option}={value}"):
+        gpt(**{option: value})
+
+
+def stds(net: GPT) -> dict[str, float]:
+    """Measured standard deviation of each matrix, Q, K and V apart."""
+    found = {}
+    for name, p in net.named_parameters():
+        if p.dim() == 2:
+            parts = dict(zip("qkv", p.chunk(3), strict=True)) if "qkv" in name else {"": p}
+            found |= {
+                name.removesuffix(".weight") + part: w.std().item() for part, w in parts.items()
+            }
+    return found
+
+
+WIDE = {"vocab_size": 65, "block_size": 64, "n_layer": 3, "n_head": 4, "n_embd": 96}
+
+
+def test_nanogpt_init_is_0_02_and_smaller_where_a_branch_joins_the_residual_stream() -> None:
+    measured = stds(gpt(**WIDE))
+    assert len(measured) == 2 + 3 * 6
+    for name, std in measured.items():
+        wanted = 0.02 / math.sqrt(2 * 3) if name.endswith("proj") else 0.02
+        assert std == pytest.approx(wanted, rel=0.04), name
+
+
+def test_xavier_init_has_variance_two_over_fan_in_plus_fan_out() -> None:
+    wide = 96
+    fans = {"q": wide, "k": wide, "v": wide, "attention.proj": wide, "fc": 4 * wide}
+    for name, std in stds(gpt(**WIDE, init="xavier")).items():
+        if "embedding" in name:
+            wanted = wide**-0.5
+        elif name.endswith("mlp.proj"):
+            wanted = math.sqrt(2 / (4 * wide + wide))
+        else:
+            out = next(fan for end, fan in fans.items() if name.endswith(end))
+            wanted = math.sqrt(2 / (wide + out))
+        assert std == pytest.approx(wanted, rel=0.04), name
+
+
+def test_both_inits_scale_the_same_draw_and_biases_start_at_zero() -> None:
+    a, b = gpt(bias=True), gpt(bias=True, init="xavier")
+    for (name, p), (_, q) in zip(a.named_parameters(), b.named_parameters(), strict=True):
+        if p.dim() == 2:
+            assert torch.allclose(p / p.std(), q / q.std(), rtol=1e-4), name
+        elif name.endswith("bias"):
+            assert not p.any() and not q.any(), name
+
+
+def matrices(net: GPT) -> dict[str, torch.Tensor]:
+    return {name: p.detach() for name, p in net.named_parameters() if p.dim() == 2}
+
+
+def test_init_depends_on_seed_and_name_not_on_norm_placement_or_the_global_generator() -> None:
+    wanted = matrices(gpt())
+    for changes in ({"norm": BatchNorm}, {"norm": NoNorm}, {"placement": "post"}, {"bias": True}):
+        found = matrices(gpt(**changes))  # the global generator has moved on
+        assert found.keys() == wanted.keys()
+        assert all(torch.equal(found[name], wanted[name]) for name in wanted), changes
+    other = matrices(gpt(seed=2))
+    assert not any(torch.equal(other[name], wanted[name]) for name in wanted)
+    first, second = (wanted[f"blocks.{i}.mlp.fc.weight"] for i in range(2))
+    assert abs(torch.corrcoef(torch.stack([first.flatten(), second.flatten()]))[0, 1]) < 0.1
+
+
+@pytest.mark.parametrize("placement", ["pre", "post"])
+@pytest.mark.parametrize("norm", [NoNorm, LayerNorm])
+@pytest.mark.parametrize("bias", [True, False])
+def test_parameter_counts(placement: str, norm: type[nn.Module], bias: bool) -> None:
+    sites = 2 * LAYERS + (placement == "pre")
+    in_norms = sites * 2 * C if norm is LayerNorm else 0
+    in_blocks = LAYERS * (12 * C * C + bias * 9 * C)  # qkv 3, proj 1, fc 4, proj 4
+    net = gpt(placement=placement, norm=norm, bias=bias)
+    total = sum(p.numel() for p in net.parameters())
+    assert total == (V + BLOCK) * C + in_blocks + in_norms
+
+
+@pytest.mark.parametrize("prompt", [1, BLOCK, 3 * BLOCK])
+@pytest.mark.parametrize("how", [{"temperature": 0}, {"top_k": 1}], ids=str)
+def test_greedy_text_is_the_argmax_of_each_step_and_keeps_the_whole_prompt(
+    how: dict[str, float], prompt: int
+) -> None:
+    net, start = lively(), ids(4, prompt)
+    wanted = start
+    for _ in range(2 * BLOCK):
+        wanted = torch.cat([wanted, net(wanted[:, -BLOCK:])[:, -1:].argmax(-1)], dim=1)
+    assert torch.equal(net.generate(start, 2 * BLOCK, **how), wanted)
+
+
+@pytest.mark.parametrize("count", [0, 1, 20])
+def test_generates_exactly_max_new_tokens_of_the_vocabulary(count: int) -> None:
+    text = lively().generate(ids(2, 3), count)
+    assert text.shape == (2, 3 + count) and text.min() >= 0 and text.max() < V
+
+
+def test_one_seed_gives_one_text_and_leaves_the_global_generator_alone() -> None:
+    net, start = lively(), ids(1, 3)
+    before = torch.get_rng_state()
+    texts = [
+        net.generate(start, 40, generator=torch.Generator().manual_seed(number))
+        for number in (1, 1, 2)
+    ]
+    assert torch.equal(texts[0], texts[1]) and not torch.equal(texts[0], texts[2])
+    assert torch.equal(torch.get_rng_state(), before)
+
+
+@pytest.mark.parametrize("temperature", [0.5, 2.0])
+@pytest.mark.parametrize("top_k", [None, 3, V + 5])
+def test_draws_follow_the_softmax_at_that_temperature_over_the_k_likeliest(
+    top_k: int | None, temperature: float
+) -> None:
+    net, draws = lively(), 20_000
+    start = ids(1, 4)
+    logits = net(start)[0, -1]
+    if top_k == 3:
+        logits[logits.argsort(descending=True)[3:]] = -math.inf
+    wanted = (logits / temperature).softmax(-1)
+    drawn = net.generate(start.expand(draws, -1), 1, temperature=temperature, top_k=top_k)[:, -1]
+    frequencies = torch.bincount(drawn, minlength=V) / draws
+    assert (frequencies - wanted).abs().max() < 0.015  # four standard errors
+    assert not frequencies[wanted == 0].any()
+
+
+@pytest.mark.parametrize("how", [{"top_k": 0}, {"temperature": -1.0}, {"temperature": math.nan}], ids=str)
+def test_sampling_that_cannot_be_is_refused(how: dict[str, float]) -> None:
+    with pytest.raises(ValueError, match=next(iter(how))):
+        gpt().generate(ids(1, 3), 2, **how)
+
+
+def test_generation_leaves_the_mode_and_the_weights_alone() -> None:
+    net = gpt()
+    for training in (True, False):
+        before = {name: p.clone() for name, p in net.train(training).named_parameters()}
+        text = net.generate(ids(1, 3), 2)
+        assert net.training is training and not text.requires_grad
+        assert all(torch.equal(p, before[name]) for name, p in net.named_parameters())

@@ -1,0 +1,250 @@
+"""The task around the net: schedule, loss, causality probe, evaluation.
+
+Reference: schedule factors computed by hand, -log softmax written out, the mean over all characters
+at once. The net is mostly a bigram table (an embedding V -> V): ids (B, T) -> logits (B, T, V).
+Legend: B batch, T time, V vocabulary.
+"""
+
+import math
+from collections.abc import Callable
+from functools import partial
+from itertools import pairwise
+from pathlib import Path
+
+import lightning.pytorch as pl
+import pytest
+import torch
+from torch import nn
+from torch.nn import functional as F
+from torch.utils.data import DataLoader
+
+from model.gpt import GPT
+from model.lit import LitGPT, warmup_cosine
+from model.norms.batchnorm import BatchNorm
+from model.norms.layernorm import LayerNorm
+from model.norms.none import NoNorm
+
+V, B, T = 11, 4, 8
+PEAK = 0.5
+
+
+@pytest.fixture(autouse=True)
+def seed() -> None:
+    torch.manual_seed(0)
+
+
+def ids(*shape: int) -> torch.Tensor:
+    return torch.randint(V, shape)
+
+
+def task(net: nn.Module, **schedule: float) -> LitGPT:
+    schedule = {"warmup": 0.25, "total_steps": 8, "floor": 0.1, **schedule}
+    optimizer, scheduler = partial(torch.optim.SGD, lr=PEAK), partial(warmup_cosine, **schedule)
+    return LitGPT(net, optimizer, scheduler, seed=1, log_every=1)
+
+
+def trainer(*callbacks: pl.Callback, **options: object) -> pl.Trainer:
+    """On the CPU, quiet, evaluating at no fixed step."""
+    quiet = dict.fromkeys(
+        ("logger", "enable_checkpointing", "enable_progress_bar", "enable_model_summary"), False
+    )
+    options = {"max_epochs": -1, "num_sanity_val_steps": 0, "limit_val_batches": 0, **options}
+    return pl.Trainer(accelerator="cpu", devices=1, callbacks=list(callbacks), **quiet, **options)
+
+
+class Batches(pl.LightningDataModule):
+    """Twenty batches to train on and none to evaluate on."""
+
+    def train_dataloader(self) -> DataLoader[torch.Tensor]:
+        return DataLoader([ids(B, T + 1) for _ in range(20)], batch_size=None)
+
+    def val_dataloader(self) -> list[torch.Tensor]:
+        return []
+
+
+class Rates(pl.Callback):
+    """Notes each update's learning rate as a fraction of the peak."""
+
+    def __init__(self) -> None:
+        self.factors: list[float] = []
+
+    def on_train_batch_end(self, trainer: pl.Trainer, task: LitGPT, *_: object) -> None:
+        self.factors.append(task.lr / PEAK)
+
+
+def factors(updates: int, **schedule: float) -> list[float]:
+    """What the first updates use, as fractions of the peak rate."""
+    optimizer = torch.optim.SGD([nn.Parameter(torch.zeros(1))], lr=PEAK)
+    scheduler, used = warmup_cosine(optimizer, **schedule), []
+    for _ in range(updates):
+        used.append(optimizer.param_groups[0]["lr"] / PEAK)
+        optimizer.step()
+        scheduler.step()
+    return used
+
+
+def test_warmup_rises_to_the_peak_then_half_a_cosine_falls_to_the_floor_and_stays() -> None:
+    wanted = [0.5, 1.0]  # w = 2 updates, then 0.1 + 0.9 (1 + cos(pi p)) / 2 at p = 1/6, ..., 6/6
+    wanted += [0.1 + 0.9 * share for share in (0.9330127, 0.75, 0.5, 0.25, 0.0669873)]
+    wanted += [0.1, 0.1, 0.1]
+    used = factors(10, warmup=0.25, total_steps=8, floor=0.1)
+    assert used == pytest.approx(wanted, abs=1e-7)
+    assert used[1] == 1.0 and used[7:] == [0.1, 0.1, 0.1]  # exactly
+
+
+def test_without_warmup_the_first_update_is_on_the_cosine_already() -> None:
+    wanted = [0.8535534, 0.5, 0.1464466, 0.0, 0.0]
+    assert factors(5, warmup=0, total_steps=4, floor=0) == pytest.approx(wanted, abs=1e-7)
+
+
+@pytest.mark.parametrize("floor", [0.0, 0.1, 1.0])
+@pytest.mark.parametrize("total_steps", [1, 7, 100])
+def test_the_floor_is_met_exactly_at_total_steps(total_steps: int, floor: float) -> None:
+    used = factors(total_steps + 3, warmup=0.05, total_steps=total_steps, floor=floor)
+    assert used[total_steps - 1 :] == [floor] * 4
+    assert all(factor > floor or floor == 1 for factor in used[5 : total_steps - 1])
+
+
+@pytest.mark.parametrize(("warmup", "total_steps"), [(0.95, 10), (0.6, 1), (0.999, 100)])
+def test_a_warmup_that_rounds_to_the_whole_horizon_ends_on_the_floor_too(
+    warmup: float, total_steps: int
+) -> None:
+    used = factors(total_steps + 2, warmup=warmup, total_steps=total_steps, floor=0.1)
+    assert used[total_steps:] == [0.1, 0.1]
+
+
+@pytest.mark.parametrize(
+    ("option", "value"),
+    [
+        *(("warmup", value) for value in (-0.1, 1.0, math.nan)),
+        *(("floor", value) for value in (-0.1, 1.1, math.nan)),
+        *(("total_steps", value) for value in (0, -5)),
+    ],
+)
+def test_a_schedule_that_cannot_be_is_refused_and_named(option: str, value: float) -> None:
+    schedule = {"warmup": 0.25, "total_steps": 8, "floor": 0.1, option: value}
+    with pytest.raises(ValueError, match=f"{option}={value}"):
+        factors(1, **schedule)
+
+
+def test_the_horizon_is_the_configurations_not_that_of_a_loaded_state() -> None:
+    optimizers = [torch.optim.SGD([nn.Parameter(torch.zeros(1))], lr=PEAK) for _ in range(2)]
+    old, new = (
+        warmup_cosine(optimizer, warmup=0, total_steps=total_steps, floor=0)
+        for optimizer, total_steps in zip(optimizers, (4, 8), strict=True)
+    )
+    for _ in range(2):
+        optimizers[0].step()
+        old.step()
+    new.load_state_dict(old.state_dict())
+    optimizers[1].step()
+    new.step()
+    assert new.get_last_lr()[0] / PEAK == factors(4, warmup=0, total_steps=8, floor=0)[3]
+
+
+@pytest.mark.filterwarnings("ignore:.*LeafSpec", "ignore:.*not resumable")
+def test_a_resumed_run_follows_its_new_horizon_from_its_first_update_on(tmp_path: Path) -> None:
+    first, second = Rates(), Rates()
+    started = trainer(first, max_steps=8)
+    started.fit(task(nn.Embedding(V, V)), datamodule=Batches())
+    started.save_checkpoint(tmp_path / "last.ckpt")
+    longer = task(nn.Embedding(V, V), total_steps=16)
+    trainer(second, max_steps=12).fit(
+        longer, datamodule=Batches(), ckpt_path=tmp_path / "last.ckpt", weights_only=True
+    )
+    assert first.factors == pytest.approx(factors(8, warmup=0.25, total_steps=8, floor=0.1))
+    wanted = factors(12, warmup=0.25, total_steps=16, floor=0.1)[8:]
+    assert second.factors == pytest.approx(wanted)
+
+
+def test_cross_entropy_is_the_mean_of_minus_log_softmax_of_the_next_character() -> None:
+    net, batch = nn.Embedding(V, V), ids(B, T + 1)
+    losses = [
+        net.weight[here].double().logsumexp(0) - net.weight[here, following].double()
+        for row in batch
+        for here, following in pairwise(row)
+    ]
+    loss = task(net).cross_entropy(batch)
+    assert loss.item() == pytest.approx(torch.stack(losses).mean().item(), rel=1e-6)
+    logits = net(batch[:, :-1]).transpose(1, 2)
+    assert torch.allclose(loss, F.cross_entropy(logits, batch[:, 1:]))
+
+
+def test_cross_entropy_of_bf16_logits_is_taken_in_float32() -> None:
+    net, batch = nn.Embedding(V, V).bfloat16(), ids(B, T + 1)
+    loss = task(net).cross_entropy(batch)
+    assert loss.dtype == torch.float32
+    assert loss.item() == pytest.approx(task(net.float()).cross_entropy(batch).item(), rel=1e-6)
+
+
+def test_a_loss_that_is_not_finite_stops_training() -> None:
+    net = nn.Embedding(V, V)
+    nn.init.constant_(net.weight, math.nan)
+    broken = task(net)
+    broken.trainer = trainer(max_steps=1)
+    with pytest.raises(FloatingPointError, match="nan at step 1"):
+        broken.training_step(ids(B, T + 1), 0)
+
+
+@pytest.mark.parametrize(("limit", "left"), [(1.0, 1.0), (None, 5.0), (9.0, 5.0)])
+def test_clipping_keeps_the_norm_from_before_and_measures_without_a_limit(
+    limit: float | None, left: float
+) -> None:
+    net = nn.Linear(2, 1, bias=False)
+    net.weight.grad = torch.tensor([[3.0, 4.0]])
+    clipped = task(net)
+    clipped.configure_gradient_clipping(torch.optim.SGD(net.parameters(), lr=PEAK), limit)
+    assert float(clipped.grad_norm) == pytest.approx(5.0)
+    assert net.weight.grad.norm().item() == pytest.approx(left, rel=1e-4)
+
+
+def gpt(norm: Callable[[int], nn.Module], placement: str = "pre", dropout: float = 0.0) -> GPT:
+    return GPT(V, 64, 2, 2, 32, norm, placement=placement, dropout=dropout)
+
+
+@pytest.mark.parametrize("shape", [(1, 17), (16, 65)])
+@pytest.mark.parametrize("dropout", [0.0, 0.5])
+@pytest.mark.parametrize("placement", ["pre", "post"])
+@pytest.mark.parametrize(
+    ("norm", "causal"), [(LayerNorm, True), (NoNorm, True), (BatchNorm, False)]
+)
+def test_causality_in_training_is_found_out(
+    norm: type[nn.Module], causal: bool, placement: str, dropout: float, shape: tuple[int, int]
+) -> None:
+    assert task(gpt(norm, placement, dropout)).is_causal(ids(*shape)) is causal
+
+
+@pytest.mark.parametrize("training", [True, False])
+def test_measuring_causality_leaves_net_buffers_mode_and_batch_alone(training: bool) -> None:
+    net, batch = gpt(BatchNorm).train(training), ids(B, T + 1)
+    state, kept = {name: value.clone() for name, value in net.state_dict().items()}, batch.clone()
+    task(net).is_causal(batch)
+    assert all(torch.equal(value, state[name]) for name, value in net.state_dict().items())
+    assert torch.equal(batch, kept) and net.training is training
+    assert all(p.grad is None for p in net.parameters())
+
+
+@pytest.mark.parametrize("training", [True, False])
+def test_evaluation_weighs_windows_by_characters_and_puts_the_mode_back(training: bool) -> None:
+    net, batches = gpt(BatchNorm, dropout=0.5), [ids(2, 9), ids(1, 3)]
+    net(ids(B, T))  # moves the running statistics, which evaluation uses and leaves
+    state = {name: value.clone() for name, value in net.state_dict().items()}
+    evaluated = task(net.train(training))
+    evaluated.trainer = trainer(max_steps=1)
+    loss = evaluated.evaluate(batches)
+    assert net.training is training and net.blocks[0].mlp_norm.training is training
+    assert all(torch.equal(value, state[name]) for name, value in net.state_dict().items())
+    net.eval()
+    characters = [
+        F.cross_entropy(net(b[:, :-1]).transpose(1, 2), b[:, 1:], reduction="none").flatten()
+        for b in batches
+    ]
+    assert [len(losses) for losses in characters] == [16, 2]
+    assert loss == pytest.approx(torch.cat(characters).mean().item(), rel=1e-6)
+
+
+def test_evaluation_over_no_batches_is_nan() -> None:
+    evaluated = task(nn.Embedding(V, V))
+    evaluated.trainer = trainer(max_steps=1)
+    evaluated.evaluate([ids(B, T + 1)])
+    assert math.isnan(evaluated.evaluate([]))

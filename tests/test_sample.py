@@ -1,0 +1,253 @@
+"""Text from tiny trained runs, in this process, against the run's own text and other samples of it.
+
+Cases: CASES 16 and 56 (vocabulary and weights are those stored with the run, the prompt's unknown
+characters are listed), 57 (long, empty and zero-length requests).
+"""
+
+import argparse
+import math
+import re
+import runpy
+import shutil
+import signal
+import sys
+from collections.abc import Callable
+from functools import cache
+from pathlib import Path
+
+import pytest
+import torch
+from hydra import compose, initialize_config_dir
+from hydra.core.hydra_config import HydraConfig
+from omegaconf import open_dict
+
+from sample import parse_arguments, sample
+from tests.conftest import NORMS, ROOT
+from train import train
+
+BLOCK = 16
+SMALL = ["model=mini", f"data.block_size={BLOCK}", "data.batch_size=4", "trainer.accelerator=cpu"]
+VERSE = "Thee, love, king of night:\nAnd art the sword, o thee.\n"
+Trained = Callable[..., Path]
+
+
+def train_tiny(folder: Path, *overrides: str) -> Path:
+    """Train in `folder`, leaving Hydra and the signal handlers as they were."""
+    handlers = {n: signal.getsignal(n) for n in (signal.SIGINT, signal.SIGTERM)}
+    with initialize_config_dir(str(ROOT / "configs"), version_base="1.3"):
+        cfg = compose("train", [*SMALL, *overrides], return_hydra_config=True)
+        HydraConfig.instance().set_config(cfg)
+        with open_dict(cfg):
+            del cfg["hydra"]
+        train(cfg, folder, [*SMALL, *overrides])
+    HydraConfig.instance().cfg = None
+    for number, handler in handlers.items():
+        signal.signal(number, handler)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory: pytest.TempPathFactory) -> Trained:
+    """The run of a norm on a text: trained once."""
+    root = tmp_path_factory.mktemp("runs")
+
+    @cache
+    def run(norm: str = "layernorm", text: str = VERSE * 20, steps: int = 3) -> Path:
+        folder = root / f"{norm}-{steps}-{len(text)}"
+        path = root / f"{folder.name}.txt"
+        path.write_text(text, "utf-8")
+        return train_tiny(folder, f"norm={norm}", f"data.path={path}", f"trainer.max_steps={steps}")
+
+    return run
+
+
+@pytest.fixture(scope="module")
+def folder(trained: Trained) -> Path:
+    return trained(steps=30)
+
+
+def write(folder: Path, prompt: str = "", n: int = 40, **options: object) -> str:
+    defaults = {"temperature": 1.0, "top_k": None, "seed": 1}
+    options = defaults | options | {"prompt": prompt, "max_new_tokens": n}
+    return sample(argparse.Namespace(folder=folder, **options))
+
+
+@pytest.mark.parametrize("length", [1, BLOCK - 1, BLOCK, BLOCK + 1, BLOCK + 50])
+@pytest.mark.parametrize("n", [0, 1, 3 * BLOCK])
+def test_the_prompt_is_written_whole_and_exactly_n_characters_after_it(
+    folder: Path, length: int, n: int
+) -> None:
+    prompt = (VERSE * 2)[3 : 3 + length]
+    text = write(folder, prompt, n)
+    assert text.startswith(prompt) and len(text) == length + n
+    assert set(text) <= set(VERSE)
+
+
+@pytest.mark.parametrize("n", [0, 1, 3 * BLOCK])
+def test_an_empty_prompt_gives_exactly_n_characters_from_the_start_of_a_line(
+    folder: Path, n: int
+) -> None:
+    text = write(folder, "", n)
+    assert len(text) == n
+    assert text == write(folder, "\n", n)[1:]
+
+
+def test_a_text_without_a_line_end_is_sampled_from_its_first_character(trained: Trained) -> None:
+    folder = trained(text="cabba" * 200)
+    text = write(folder, "", 30)
+    assert len(text) == 30 and text == write(folder, "a", 30)[1:]
+
+
+def test_the_model_goes_on_from_the_last_block_of_a_long_prompt(folder: Path) -> None:
+    end = VERSE[-BLOCK:]
+    short, long = (write(folder, prompt, temperature=0) for prompt in (end, "king " * 9 + end))
+    assert long == "king " * 9 + short
+    other = write(folder, "g" + end[1:], seed=1), write(folder, "g" + end, seed=1)
+    assert other[0][BLOCK:] != other[1][BLOCK + 1 :]  # within the block each character counts
+
+
+def test_one_seed_gives_one_text_and_another_seed_another(folder: Path) -> None:
+    assert write(folder, "Thee") == write(folder, "Thee")
+    assert write(folder, "Thee", seed=2) != write(folder, "Thee")
+    torch.manual_seed(5)  # the program's own generator does not count
+    assert write(folder, "Thee", seed=2) == write(folder, "Thee", seed=2)
+    assert write(folder, "Thee", 20) == write(folder, "Thee", 40)[:24]
+
+
+def test_temperature_zero_and_top_k_one_take_the_likeliest_whatever_the_seed(folder: Path) -> None:
+    likeliest = write(folder, "Thee", temperature=0)
+    assert likeliest == write(folder, "Thee", temperature=0, seed=2)
+    for seed in (1, 2):
+        assert likeliest == write(folder, "Thee", top_k=1, temperature=0.7, seed=seed)
+    assert likeliest != write(folder, "Thee", temperature=1.0)
+
+
+def test_top_k_of_the_vocabulary_or_more_changes_nothing(folder: Path) -> None:
+    for k in (len(set(VERSE)), 10_000):
+        assert write(folder, "Thee", top_k=k) == write(folder, "Thee")
+    assert write(folder, "Thee", top_k=2) != write(folder, "Thee")
+
+
+@pytest.mark.parametrize("temperature", [1e-45, 1e-40, 1e-30, 1e30, math.inf])
+@pytest.mark.parametrize("top_k", [None, 5])
+def test_extreme_temperatures_draw_the_likeliest_or_evenly(
+    folder: Path, temperature: float, top_k: int | None
+) -> None:
+    text = write(folder, "Thee", temperature=temperature, top_k=top_k)
+    assert len(text) == 44
+    assert (text == write(folder, "Thee", temperature=0)) == (temperature < 1)
+
+
+@pytest.mark.parametrize(
+    ("prompt", "unseen"), [("日本", "日本"), ("Thee日love日", "日"), ("Zebra Q", "QZbz")]
+)
+def test_unseen_characters_of_the_prompt_are_listed(folder: Path, prompt: str, unseen: str) -> None:
+    with pytest.raises(ValueError, match=re.escape(repr("".join(sorted(unseen))))) as error:
+        write(folder, prompt)
+    assert "\n" not in str(error.value)
+
+
+def test_changing_or_deleting_the_text_file_afterwards_changes_nothing(trained: Trained) -> None:
+    folder = trained(text=VERSE * 21)
+    path = folder.with_suffix(".txt")
+    before = write(folder, "Thee")
+    path.write_text("日本 0123456789\n" * 100, "utf-8")
+    assert write(folder, "Thee") == before
+    with pytest.raises(ValueError, match="日"):
+        write(folder, "日")
+    path.unlink()
+    assert write(folder, "Thee") == before
+
+
+def test_a_run_folder_can_be_moved(folder: Path, tmp_path: Path) -> None:
+    moved = Path(shutil.copytree(folder, tmp_path / "my runs, v2=b"))
+    assert write(moved, "Thee") == write(folder, "Thee")
+
+
+def test_sampling_leaves_the_folder_as_it_was(folder: Path) -> None:
+    def listing() -> dict[str, tuple[int, bytes]]:
+        files = sorted(path for path in folder.rglob("*") if path.is_file())
+        return {str(path): (path.stat().st_mtime_ns, path.read_bytes()) for path in files}
+
+    before = listing()
+    write(folder, "Thee")
+    assert listing() == before and len(before) > 5
+
+
+def test_weights_saved_on_a_gpu_are_read_without_one(
+    folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A checkpoint names the device of each tensor: here it says cuda:0, as a GPU run's does."""
+    moved = Path(shutil.copytree(folder, tmp_path / "run"))
+    checkpoint = moved / "checkpoints" / "best.ckpt"
+    state = torch.load(checkpoint, weights_only=True)
+    with monkeypatch.context() as patch:
+        patch.setattr(torch.serialization, "location_tag", lambda storage: "cuda:0")
+        torch.save(state, checkpoint)
+    assert write(moved, "Thee") == write(folder, "Thee")
+
+
+@pytest.mark.parametrize("norm", NORMS)
+def test_a_run_of_each_norm_can_be_sampled_from(trained: Trained, norm: str) -> None:
+    text = write(trained(norm), "Thee", 2 * BLOCK)
+    assert len(text) == 4 + 2 * BLOCK and set(text) <= set(VERSE)
+    assert text == write(trained(norm), "Thee", 2 * BLOCK)
+
+
+@pytest.mark.parametrize("part", [".hydra/config.yaml", "tokenizer.json", "checkpoints/best.ckpt"])
+def test_a_folder_without_one_of_its_parts_is_refused_by_name(
+    folder: Path, part: str, tmp_path: Path
+) -> None:
+    moved = Path(shutil.copytree(folder, tmp_path / "run"))
+    (moved / part).unlink()
+    with pytest.raises(ValueError, match=re.escape(f"{moved} has no {part}")):
+        write(moved)
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [["nowhere"], ["."], ["{folder}/checkpoints/best.ckpt"], ["{folder}", "--prompt", "日本"]],
+)
+def test_a_mistake_is_one_line_and_no_traceback(
+    folder: Path, arguments: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "argv", ["sample.py", *(a.format(folder=folder) for a in arguments)])
+    with pytest.raises(SystemExit) as stop:
+        runpy.run_path(str(ROOT / "sample.py"), run_name="__main__")
+    assert str(stop.value).startswith("error: ") and "\n" not in str(stop.value)
+
+
+def test_the_program_prints_the_prompt_and_the_text(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    line = [str(folder), "--prompt", "Thee", "--max-new-tokens", "9", "--top-k", "3", "--seed", "4"]
+    monkeypatch.setattr(sys, "argv", ["sample.py", *line, "--temperature", "0.5"])
+    runpy.run_path(str(ROOT / "sample.py"), run_name="__main__")
+    wanted = write(folder, "Thee", 9, top_k=3, seed=4, temperature=0.5)
+    assert capsys.readouterr().out == wanted + "\n"
+
+
+@pytest.mark.parametrize(
+    ("option", "value"),
+    [
+        ("--max-new-tokens", "-1"),
+        ("--max-new-tokens", "1.5"),
+        ("--temperature", "-0.1"),
+        ("--temperature", "nan"),
+        ("--temperature", "hot"),
+        ("--top-k", "0"),
+        ("--top-k", "-3"),
+        ("--seed", "one"),
+        ("--seed", str(2**64)),
+        ("--sead", "1"),
+    ],
+)
+def test_values_that_cannot_be_exit_with_2_and_name_the_option(
+    option: str, value: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(sys, "argv", ["sample.py", "runs/x", f"{option}={value}"])
+    with pytest.raises(SystemExit) as stop:
+        parse_arguments()
+    assert stop.value.code == 2
+    assert option in capsys.readouterr().err.splitlines()[-1]
