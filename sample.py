@@ -6,6 +6,7 @@ Only the run folder is read: its configuration, its vocabulary and checkpoints/b
 """
 
 import argparse
+import random
 import sys
 from pathlib import Path
 
@@ -56,15 +57,18 @@ def sample(arguments: argparse.Namespace) -> str:
     tokenizer = Tokenizer.from_file(str(folder / "tokenizer.json"))
     config = OmegaConf.load(folder / ".hydra/config.yaml")
     net = instantiate(config.model, vocab_size=tokenizer.get_vocab_size(), _convert_="all").eval()
-    state = torch.load(folder / "checkpoints/best.ckpt", weights_only=True)["state_dict"]
+    state = torch.load(folder / "checkpoints/best.ckpt", map_location="cpu", weights_only=True)[
+        "state_dict"
+    ]
     net.load_state_dict({name.removeprefix("net."): value for name, value in state.items()})
+    key = random.Random(f"sample {arguments.seed}").getrandbits(63)  # any integer will do
     start = start_ids(tokenizer, arguments.prompt)
     ids = net.generate(
         start,
         arguments.max_new_tokens,
         temperature=arguments.temperature,
         top_k=arguments.top_k,
-        generator=torch.Generator().manual_seed(arguments.seed),
+        generator=torch.Generator().manual_seed(key),
     )
     return str(arguments.prompt + tokenizer.decode(ids[0, start.shape[1] :].tolist()))
 

@@ -7,9 +7,7 @@ Torch and Lightning are imported in `train`: --help and a mistyped key answer in
 import logging
 import math
 import os
-import signal
 import sys
-import warnings
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +20,7 @@ from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
 from job import folder as run_folder
+from job.resume import check_resumable, resume_arguments
 
 MISTAKES = (HydraException, OmegaConfBaseException, ValueError, OSError)  # the user's: one line
 log = logging.getLogger("normlab")
@@ -34,38 +33,36 @@ def train(cfg: DictConfig, folder: Path, overrides: list[str]) -> float:
         ValueError: the configuration cannot be; nothing has been trained or overwritten.
         SystemExit: 128 + n after signal n, with the state saved.
     """
-    from job import callbacks, outcome
+    from job import metrics, outcome
+    from job.callbacks import AtomicCheckpointIO, Checkpoint, Clock, Progress, StopOnSignal
     from model.lit import LitGPT
 
-    logging.getLogger("lightning.pytorch").setLevel(logging.WARNING)  # no tips, no device list
-    warnings.filterwarnings("ignore", ".*LeafSpec|.*does not have many workers", module="lightning")
-    run_folder.check_start(folder, cfg.norm_name, cfg.resume)
+    run_folder.check_start(cfg, folder)
     data = instantiate(cfg.data, _convert_="all")
     net = instantiate(cfg.model, vocab_size=data.vocab_size, _convert_="all")
     optimizer, scheduler = instantiate(cfg.optimizer, _convert_="all"), instantiate(cfg.scheduler)
     task = LitGPT(net, optimizer, scheduler, seed=cfg.seed, log_every=cfg.log_every)
+    task.configure_optimizers()  # a value that cannot be shows now, not when files are written
     causal = task.is_causal(data.windows()[0])
     config: Any = OmegaConf.to_container(cfg, resolve=True)
     config |= {"resume": None, "corpus_sha256": data.sha256}
-    if cfg.resume:
-        run_folder.check_resumable(folder, config, data.vocab_size)
-    stop, clock = callbacks.StopOnSignal(), callbacks.Clock()
-    checkpoint = callbacks.Checkpoint(folder / "checkpoints")
+    check_resumable(folder, cfg.resume, config, data.vocab_size)
+    stop, clock, checkpoint = StopOnSignal(), Clock(), Checkpoint(folder / "checkpoints")
     trainer = instantiate(
         cfg.trainer,
         val_check_interval=cfg.eval_every * cfg.trainer.accumulate_grad_batches,
-        callbacks=[stop, checkpoint, clock, callbacks.Progress(clock, bar=sys.stdout.isatty())],
-        logger=callbacks.loggers(folder, cfg.resume),
-        plugins=[callbacks.AtomicCheckpointIO()],
+        callbacks=[stop, checkpoint, clock, Progress(clock, bar=sys.stdout.isatty())],
+        logger=metrics.loggers(folder, cfg.resume),
+        plugins=[AtomicCheckpointIO()],
     )
     run_folder.write_start(folder, config, overrides, data.tokenizer.to_str(pretty=True))
     log.info(f"norm={cfg.norm_name} seed={cfg.seed} {data.describe()}")
     if cfg.compile:
         net.compile()
-    status, error = outcome.fit(trainer, task, data, cfg.resume, stop)
-    result = {"status": status, "error": error, **run_folder.identity(config, overrides)}
-    result |= outcome.measured(task, data, checkpoint, clock) | {"causal_in_training": causal}
-    if status == "finished":
+    result = outcome.fit(trainer, task, data, cfg.resume, stop)
+    result |= run_folder.identity(config, overrides) | {"causal_in_training": causal}
+    result |= outcome.measured(task, data, checkpoint, clock)
+    if result["status"] == "finished":
         result |= outcome.final_losses(task, data, checkpoint.folder / "best.ckpt")
         outcome.write_sample(task, data, folder, seed=cfg.seed, **cfg.sample)
     run_folder.write_result(folder, result)
@@ -78,7 +75,6 @@ def train(cfg: DictConfig, folder: Path, overrides: list[str]) -> float:
 @hydra.main(version_base="1.3", config_path="configs", config_name="train")
 def job(cfg: DictConfig) -> float:
     """One job of Hydra's. In a sweep a failure is noted on disk and the other jobs go on."""
-    exit_on_signals()  # here too: a job may run in a worker process
     hydra_cfg = HydraConfig.get()
     folder = Path(hydra_cfg.runtime.output_dir)
     overrides = [o for o in hydra_cfg.overrides.task if run_folder.key_of(o) != "resume"]
@@ -87,8 +83,7 @@ def job(cfg: DictConfig) -> float:
         return train(cfg, folder, overrides)
     except Exception as error:
         logging.getLogger("file").exception("failed")
-        if not isinstance(error, run_folder.Refused):
-            run_folder.write_failure(folder, cfg, overrides, error)
+        run_folder.write_failure(folder, cfg, overrides, error)
         if hydra_cfg.mode == RunMode.MULTIRUN:
             log.error(f"failed: {run_folder.one_line(error)}")
             return math.nan
@@ -97,17 +92,10 @@ def job(cfg: DictConfig) -> float:
         raise
 
 
-def exit_on_signals() -> None:
-    """Leave at once on SIGINT and SIGTERM (training has a handler of its own)."""
-    for number in (signal.SIGINT, signal.SIGTERM):
-        signal.signal(number, lambda n, frame: sys.exit(128 + n))
-
-
 if __name__ == "__main__":
     os.environ.setdefault("HYDRA_FULL_ERROR", "1")  # else Hydra prints a traceback itself
-    exit_on_signals()
     try:
-        sys.argv[1:] = run_folder.resume_arguments(sys.argv[1:])
+        sys.argv[1:] = resume_arguments(sys.argv[1:])
         job()
     except MISTAKES as error:
         sys.exit(f"error: {run_folder.one_line(error)}")

@@ -43,31 +43,30 @@ class CharDataModule(pl.LightningDataModule):
         eval_batches: int = 4,
     ) -> None:
         super().__init__()
-        for name, value in [
-            ("block_size", block_size),
-            ("batch_size", batch_size),
-            ("eval_batches", eval_batches),
-        ]:
+        sizes = {"block_size": block_size, "batch_size": batch_size, "eval_batches": eval_batches}
+        for name, value in sizes.items():
             if value < 1:
                 raise ValueError(f"data.{name} must be at least 1, got {value}")
+        if num_workers < 0:
+            raise ValueError(f"data.num_workers must be at least 0, got {num_workers}")
         self.seed, self.block_size, self.batch_size = seed, block_size, batch_size
         self.num_workers, self.eval_batches = num_workers, eval_batches
         text = corpus(path, encoding)
         self.sha256 = hashlib.sha256(text.encode()).hexdigest()
         self.tokenizer = build_tokenizer(text)
         self.vocab_size = self.tokenizer.get_vocab_size()
-        self.source = "the packaged text" if path is None else str(path)
+        self.source = "the corpus's own text" if path is None else str(path)
         self.train, self.val, self.test = self._split(encode(self.tokenizer, text), split)
 
     def _split(self, ids: torch.Tensor, split: Sequence[float]) -> list[torch.Tensor]:
         """Cut the ids at the fractions' running sums and refuse what is too short to use."""
-        if len(split) not in (2, 3) or min(split) < 0 or abs(sum(split) - 1) > 1e-6:
+        if len(split) not in (2, 3) or min(split) < 0 or not abs(sum(split) - 1) <= 1e-6:
             raise ValueError(
                 f"data.split={list(split)} must be two or three fractions that sum to 1, "
                 "for training, validation and test"
             )
-        ends = [round(len(ids) * end) for end in itertools.accumulate(split)]
-        parts = [ids[start:end] for start, end in itertools.pairwise([0, *ends])]
+        cuts = [round(len(ids) * end) for end in itertools.accumulate(split[:-1])]
+        parts = [ids[start:end] for start, end in itertools.pairwise([0, *cuts, len(ids)])]
         parts += [ids[:0]] * (3 - len(parts))
         for name, part in zip(SPLITS, parts, strict=True):
             wanted = self.block_size + 1

@@ -35,7 +35,7 @@ def encode(tokenizer: Tokenizer, text: str) -> torch.Tensor:
     vocabulary = tokenizer.get_vocab()
     table = np.full(0x110000, -1, dtype=np.int32)  # one entry a code point
     table[[ord(character) for character in vocabulary]] = list(vocabulary.values())
-    ids = table[np.frombuffer(text.encode("utf-32-le"), dtype=np.uint32)]
+    ids = table[np.frombuffer(text.encode("utf-32-le", "surrogatepass"), dtype=np.uint32)]
     if (ids < 0).any():
         unseen = "".join(sorted(set(text) - vocabulary.keys()))
         raise ValueError(

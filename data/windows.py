@@ -37,11 +37,11 @@ def whole(ids: torch.Tensor, block_size: int, batch_size: int) -> list[torch.Ten
     >>> [batch.tolist() for batch in whole(torch.arange(8), block_size=3, batch_size=2)]
     [[[0, 1, 2, 3], [3, 4, 5, 6]], [[6, 7]]]
     """
-    windows = ids.unfold(
-        0, block_size + 1, block_size
-    )  # neighbours share one id: target, then input
-    tail = ids[len(windows) * block_size :]
-    batches = list(torch.split(windows.long(), batch_size))
+    full = max(0, (len(ids) - 1) // block_size)
+    batches: list[torch.Tensor] = []
+    if full:  # neighbouring windows share one id: the last target is the next input
+        batches += torch.split(ids.unfold(0, block_size + 1, block_size).long(), batch_size)
+    tail = ids[full * block_size :]
     return [*batches, tail[None].long()] if len(tail) > 1 else batches
 
 
@@ -51,5 +51,5 @@ def evenly_spaced(
     """At most `batches` batches of whole windows, evenly spread and not overlapping."""
     windows = ids.unfold(0, block_size + 1, block_size)
     n = min(len(windows), batches * batch_size)
-    chosen = windows[torch.linspace(0, len(windows) - 1, n).long()].long()
+    chosen = windows[torch.arange(n) * (len(windows) - 1) // max(1, n - 1)].long()
     return list(torch.split(chosen, batch_size))

@@ -1,10 +1,9 @@
-"""What happens around a training step: checkpoints, signals, the clock, progress, metrics.csv.
+"""What happens around a training step: checkpoints, signals, the clock, progress.
 
 `task` is the LightningModule; these callbacks read `loss_train`, `loss_val` and `log_every` from
 it.
 """
 
-import csv
 import logging
 import math
 import os
@@ -12,20 +11,22 @@ import signal
 import sys
 import threading
 import time
+import warnings
 from datetime import UTC, datetime
-from functools import cached_property
 from pathlib import Path
 from types import FrameType
-from typing import IO, Any
+from typing import Any
 
 import lightning.pytorch as pl
 import torch
 from lightning.fabric.plugins.io import TorchCheckpointIO
 from lightning.pytorch.callbacks import TQDMProgressBar
-from lightning.pytorch.loggers import Logger, TensorBoardLogger
 from lightning.pytorch.utilities.exceptions import SIGTERMException
 
 from job.folder import replace_file
+
+logging.getLogger("lightning.pytorch").setLevel(logging.WARNING)  # no tips, no list of devices
+warnings.filterwarnings("ignore", ".*LeafSpec|.*does not have many workers", module="lightning")
 
 
 class AtomicCheckpointIO(TorchCheckpointIO):
@@ -244,53 +245,3 @@ class Progress(TQDMProgressBar):
             f"step {trainer.global_step:>5}/{trainer.max_steps}   train {task.loss_train:.3f}   "
             f"val {task.loss_val:.3f} nats   {speed:,.0f} tokens/s   {left:.0f} s left"
         )
-
-
-class MetricsCSV(Logger):
-    """`metrics.csv`: append-only rows `step,name,value`, flushed at each group.
-
-    Lightning's CSVLogger deletes the file when a run resumes in place. This one cuts the rows after
-    `start`, the checkpoint's step, and goes on; nothing is touched before the first value comes.
-    """
-
-    def __init__(self, path: Path, *, start: int) -> None:
-        super().__init__()
-        self.path, self.start = path, start
-
-    @cached_property
-    def file(self) -> IO[str]:
-        """The file, cut and open at its end."""
-        rows = [["step", "name", "value"]]
-        if self.path.exists():
-            old = csv.reader(self.path.read_text("utf-8").splitlines()[1:])
-            rows += [row for row in old if len(row) == 3 and int(row[0]) <= self.start]
-        with replace_file(self.path, "w") as file:
-            csv.writer(file, lineterminator="\n").writerows(rows)
-        return self.path.open("a", encoding="utf-8", newline="")
-
-    @property
-    def name(self) -> str:
-        """Lightning asks."""
-        return "metrics"
-
-    @property
-    def version(self) -> str:
-        """Lightning asks."""
-        return ""
-
-    def log_hyperparams(self, *args: Any, **kwargs: Any) -> None:
-        """The configuration has a file of its own."""
-
-    def log_metrics(self, metrics: dict[str, float], step: int | None = None) -> None:
-        """Write one group."""
-        csv.writer(self.file).writerows(
-            [step, name, repr(float(value))] for name, value in metrics.items()
-        )
-        self.file.flush()
-
-
-def loggers(folder: Path, resume: str | None) -> list[Logger]:
-    """TensorBoard and metrics.csv; a resumed leg drops what came after its checkpoint."""
-    start = torch.load(resume, weights_only=True)["global_step"] if resume else 0
-    events = TensorBoardLogger(folder, name="", version="", purge_step=start + 1 if start else None)
-    return [events, MetricsCSV(folder / "metrics.csv", start=start)]

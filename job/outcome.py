@@ -1,6 +1,7 @@
 """What a run came to: how training ended, the final losses, a sample of its text."""
 
 import math
+import random
 import signal
 from datetime import UTC, datetime
 from pathlib import Path
@@ -15,17 +16,18 @@ from job.callbacks import Checkpoint, Clock, StopOnSignal
 
 def fit(
     trainer: pl.Trainer, task: Any, data: Any, resume: str | None, stop: StopOnSignal
-) -> tuple[str, str | None]:
-    """Train; returns `finished | diverged | interrupted` and why. Other exceptions go on up."""
+) -> dict[str, Any]:
+    """Train; `status` is finished, diverged or interrupted, `error` why. Other exceptions pass."""
     try:
         trainer.fit(task, datamodule=data, ckpt_path=resume)
     except FloatingPointError as error:
-        return "diverged", str(error)
+        return {"status": "diverged", "error": str(error)}
     except SIGTERMException:
-        pass
+        pass  # as noted in `stop`
     if stop.received is None:
-        return "finished", None
-    return "interrupted", f"stopped by {signal.Signals(stop.received).name}"
+        return {"status": "finished", "error": None}
+    name = signal.Signals(stop.received).name
+    return {"status": "interrupted", "error": f"stopped by {name}"}
 
 
 def final_losses(task: Any, data: Any, best: Path) -> dict[str, float]:
@@ -39,16 +41,16 @@ def final_losses(task: Any, data: Any, best: Path) -> dict[str, float]:
         "test_final": task.evaluate(data.whole(data.test)),
         "train_final": task.evaluate(data.spaced(data.train)),
     }
-    task.load_state_dict(torch.load(best, weights_only=True)["state_dict"])
+    task.load_state_dict(torch.load(best, map_location="cpu", weights_only=True)["state_dict"])
     return losses | {"test_best": task.evaluate(data.whole(data.test))}
 
 
 def measured(task: Any, data: Any, checkpoint: Checkpoint, clock: Clock) -> dict[str, Any]:
     """The part of result.json that training itself fills, the names those of DESIGN."""
-    parameters = sum(p.numel() for p in task.net.parameters())
+    params = sum(p.numel() for p in task.net.parameters())
     weights = (torch.nn.Linear, torch.nn.Embedding)
-    others = (m for m in task.net.modules() if isinstance(m, weights))
-    inside = sum(p.numel() for m in others for p in m.parameters(recurse=False))
+    parts = (m for m in task.net.modules() if isinstance(m, weights))
+    outside = sum(p.numel() for m in parts for p in m.parameters(recurse=False))
     return {
         "steps": task.trainer.global_step,
         "loss_initial": task.loss_initial,
@@ -56,8 +58,8 @@ def measured(task: Any, data: Any, checkpoint: Checkpoint, clock: Clock) -> dict
         **checkpoint.state_dict(),
         **clock.state_dict(),
         "tokens_per_second": clock.tokens / clock.seconds if clock.seconds else math.nan,
-        "params": parameters,
-        "norm_params": parameters - inside,
+        "params": params,
+        "norm_params": params - outside,
         "unigram_entropy": data.unigram_entropy,
         "corpus_sha256": data.sha256,
         "device": str(task.trainer.strategy.root_device),
@@ -72,7 +74,8 @@ def write_sample(
     """Write sample.txt, and show it in TensorBoard verbatim (indented: code in Markdown)."""
     task.net.eval()
     start = data.start("").to(task.device)
-    generator = torch.Generator().manual_seed(seed)
+    key = random.Random(f"sample {seed}").getrandbits(63)
+    generator = torch.Generator().manual_seed(key)
     ids = task.net.generate(start, max_new_tokens, generator=generator, **how)
     text = data.tokenizer.decode(ids[0, 1:].tolist())
     (folder / "sample.txt").write_text(text, "utf-8")

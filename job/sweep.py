@@ -1,6 +1,7 @@
 """What a sweep does around its jobs: refuse a taken folder, name every failure, exit with 1."""
 
 import logging
+import signal
 import sys
 from collections import Counter
 from pathlib import Path
@@ -14,6 +15,15 @@ from job.folder import read_result
 log = logging.getLogger(__name__)
 
 
+def exit_on_signals() -> None:
+    """Leave at once on SIGINT and SIGTERM, and take a launcher's workers along.
+
+    Without a handler they would live on as orphans. Training has a handler of its own.
+    """
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, lambda received, frame: sys.exit(128 + received))
+
+
 class Sweep(Callback):
     """Names every failed job with its overrides; Hydra's own sweep shows one and forgets the rest.
 
@@ -21,8 +31,13 @@ class Sweep(Callback):
     raised here into a warning and exit code 0, so the verdict is a `sys.exit`.
     """
 
+    def on_job_start(self, config: DictConfig, **kwargs: Any) -> None:
+        """For a single run and for each job, which may be in a worker process."""
+        exit_on_signals()
+
     def on_multirun_start(self, config: DictConfig, **kwargs: Any) -> None:
         """Stop before the first job if the sweep's folder holds runs already."""
+        exit_on_signals()
         folder = Path(config.hydra.sweep.dir)
         if any(folder.glob("*/.hydra/overrides.yaml")):
             sys.exit(

@@ -206,10 +206,11 @@ class GPT(nn.Module):
             if temperature == 0:
                 following = logits.argmax(-1, keepdim=True)
             else:
+                scaled = (logits - logits.amax(-1, keepdim=True)).double() / temperature
                 if top_k is not None:
                     smallest = logits.topk(min(top_k, logits.shape[-1])).values[:, -1:]
-                    logits = logits.masked_fill(logits < smallest, -math.inf)
-                p = (logits / temperature).softmax(-1)
+                    scaled = scaled.masked_fill(logits < smallest, -math.inf)
+                p = scaled.softmax(-1)
                 # drawn on the CPU: one seed gives one text on every device
                 following = torch.multinomial(p.cpu(), 1, generator=generator).to(idx.device)
             idx = torch.cat([idx, following], dim=1)

@@ -164,7 +164,7 @@ class LitGPT(pl.LightningModule):
         after[:, half:] = (before[:, half:] + 1) % (before.max() + 1)
         logits = []
         for tokens in (before, after):
-            torch.manual_seed(self.seed)  # the same dropout both times
+            torch.manual_seed(0)  # the same dropout both times
             logits.append(net(tokens)[:, :half])
         change = (logits[0] - logits[1]).abs().max()
         return bool(change <= 1e-5 * logits[0].square().mean().sqrt())

@@ -6,7 +6,6 @@ os.environ.setdefault("OMP_WAIT_POLICY", "passive")  # before torch: spinning th
 
 import random
 import signal
-import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -15,8 +14,11 @@ from hydra import compose, initialize_config_dir
 from hydra.core.hydra_config import HydraConfig
 from omegaconf import DictConfig, open_dict
 
+from job.folder import key_of
+from job.resume import resume_arguments
+from train import train
+
 ROOT = Path(__file__).parent.parent
-sys.path.insert(0, str(ROOT))
 
 
 def names(group: str) -> list[str]:
@@ -62,3 +64,40 @@ def tiny_text(tmp_path_factory: pytest.TempPathFactory) -> Path:
     path = tmp_path_factory.mktemp("text") / "tiny.txt"
     path.write_text("".join(lines))
     return path
+
+
+@pytest.fixture
+def run(tiny_text: Path, compose_config: Callable[..., DictConfig]) -> Callable[..., Path]:
+    """Train a small run with dropout in a folder, in this process."""
+
+    def trained(folder: Path, *overrides: str) -> Path:
+        small = [
+            "model=mini",
+            "model.dropout=0.2",
+            "data.batch_size=4",
+            "data.block_size=16",
+            "log_every=1",
+            "eval_every=8",
+            "sample.max_new_tokens=1",
+            f"data.path={tiny_text}",
+        ]
+        given = {key_of(o) for o in overrides}
+        all_of_them = [o for o in small if key_of(o) not in given] + list(overrides)
+        train(compose_config(*all_of_them), folder, all_of_them)
+        return folder
+
+    return trained
+
+
+@pytest.fixture
+def resume(compose_config: Callable[..., DictConfig]) -> Callable[..., Path]:
+    """Go on with a run as `python train.py resume=FOLDER ...` would, in this process."""
+
+    def resumed(given: Path, *overrides: str) -> Path:
+        arguments = resume_arguments([f"resume={given}", *overrides])
+        folder = given.parent.parent if given.suffix == ".ckpt" else given
+        composed = [a for a in arguments if not a.startswith("hydra.")]
+        train(compose_config(*composed), folder, [o for o in composed if key_of(o) != "resume"])
+        return folder
+
+    return resumed

@@ -65,7 +65,12 @@ def test_each_block_is_a_speaker_and_at_least_one_line(plays: str) -> None:
 def test_each_speech_of_the_package_is_there_once(plays: str, markdown: str) -> None:
     speakers = [s for s in re.findall(r"^\*\*(.+)\*\*", markdown, re.M) if s[:6] != "Scene "]
     found = [block.partition(":\n")[0] for block in plays.split("\n\n")]
-    assert sorted(found) == sorted(speakers)
+    assert len(found) == len(speakers)
+    # about 80 names are cut in two, and the package has only the second half in bold
+    assert [(a, b) for a, b in zip(found, speakers, strict=True) if not a.endswith(b)] == []
+    halves = {a.removesuffix(b) for a, b in zip(found, speakers, strict=True)} - {""}
+    names = ["BISHOP", "CARDINAL", "COUNTESS", "DON ADRIANO DE", "Ghost", "Ghosts", "LADY"]
+    assert sorted(halves) == [f"{name} " for name in [*names, "RICHARD", "Varro's"]]
 
 
 def test_no_markdown_and_no_double_leading_or_trailing_space_is_left(plays: str) -> None:

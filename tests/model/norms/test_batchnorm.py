@@ -175,7 +175,7 @@ def test_the_start_value_weighs_one_minus_momentum_to_the_nth(momentum: float, s
 
 def test_the_graph_does_not_grow_from_step_to_step() -> None:
     norm, _ = pair()
-    for _ in range(3):  # through a kept graph the second backward would raise
+    for _ in range(3):
         norm(batch()).square().sum().backward()
         for name in BUFFERS:
             buffer = norm.get_buffer(name)

@@ -1,0 +1,63 @@
+"""Where metrics go: TensorBoard and metrics.csv, both in the run folder."""
+
+import csv
+from functools import cached_property
+from pathlib import Path
+from typing import IO, Any
+
+import torch
+from lightning.pytorch.loggers import Logger, TensorBoardLogger
+
+from job.folder import replace_file
+
+
+class MetricsCSV(Logger):
+    """`metrics.csv`: append-only rows `step,name,value`, flushed at each group.
+
+    Lightning's CSVLogger deletes the file when a run resumes in place. This one cuts the rows after
+    `start`, the checkpoint's step, and goes on; nothing is touched before the first value comes.
+    """
+
+    def __init__(self, path: Path, *, start: int) -> None:
+        super().__init__()
+        self.path, self.start = path, start
+
+    @cached_property
+    def file(self) -> IO[str]:
+        """The file, cut and open at its end."""
+        rows = [["step", "name", "value"]]
+        if self.path.exists():
+            old = csv.reader(self.path.read_text("utf-8").splitlines()[1:])
+            rows += [row for row in old if len(row) == 3 and int(row[0]) <= self.start]
+        with replace_file(self.path, "w") as file:
+            csv.writer(file, lineterminator="\n").writerows(rows)
+        return self.path.open("a", encoding="utf-8", newline="")
+
+    @property
+    def name(self) -> str:
+        """Lightning asks."""
+        return "metrics"
+
+    @property
+    def version(self) -> str:
+        """Lightning asks."""
+        return ""
+
+    def log_hyperparams(self, *args: Any, **kwargs: Any) -> None:
+        """The configuration has a file of its own."""
+
+    def log_metrics(self, metrics: dict[str, float], step: int | None = None) -> None:
+        """Write one group."""
+        csv.writer(self.file).writerows(
+            [step, name, repr(float(value))] for name, value in metrics.items()
+        )
+        self.file.flush()
+
+
+def loggers(folder: Path, resume: str | None) -> list[Logger]:
+    """TensorBoard and metrics.csv; a resumed leg drops what came after its checkpoint."""
+    start = 0
+    if resume:
+        start = torch.load(resume, map_location="cpu", weights_only=True)["global_step"]
+    events = TensorBoardLogger(folder, name="", version="", purge_step=start + 1 if start else None)
+    return [events, MetricsCSV(folder / "metrics.csv", start=start)]

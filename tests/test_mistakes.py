@@ -1,0 +1,129 @@
+"""A user's mistake is one clear line and exit code 1, before any training; CASES 2, 9-12, 39-43.
+
+The program runs in this process, as `python train.py ...` would, in an empty folder.
+"""
+
+import logging
+import runpy
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+from hydra.core.global_hydra import GlobalHydra
+
+from job.folder import read_result
+from tests.conftest import NORMS, ROOT
+
+Program = Callable[..., str]
+
+
+@pytest.fixture
+def program(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Program]:
+    """Run train.py with these arguments in an empty folder; returns what it exits with."""
+
+    def exit_of(*arguments: str) -> str:
+        monkeypatch.setattr(sys, "argv", [str(ROOT / "train.py"), *arguments])
+        monkeypatch.chdir(tmp_path)
+        with pytest.raises(SystemExit) as left:
+            runpy.run_path(str(ROOT / "train.py"), run_name="__main__")
+        return str(left.value.code)
+
+    root = logging.getLogger()
+    handlers = list(root.handlers)
+    yield exit_of
+    root.handlers = handlers
+    GlobalHydra.instance().clear()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "wanted"),
+    [
+        (["sed=1"], "Key 'sed' is not in struct"),
+        (["norm=layernorm,batchnorm"], "add --multirun"),
+        (["norm=layrnorm"], "Could not find 'norm/layrnorm' Available options in 'norm': "),
+        (["model=huge"], "Could not find 'model/huge'"),
+        (["-m", "norm=layernorm,layrnorm"], "Could not find 'norm/layrnorm'"),
+        (["norm=null"], "give one of the group's names, for instance norm=none"),
+        (["-m", "norm=layernorm,none", "norm.eps=1e-3"], "Key 'eps' is not in struct"),
+        (["resume=nowhere"], "resume=nowhere is not a run folder"),
+    ],
+)
+def test_a_wrong_command_line_makes_nothing(
+    arguments: list[str], wanted: str, program: Program, tmp_path: Path
+) -> None:
+    message = program(*arguments)
+    assert message.startswith("error: ")
+    assert wanted in message
+    assert "\n" not in message
+    assert not list(tmp_path.rglob("result.json"))
+    assert not list(tmp_path.rglob("*.ckpt"))
+
+
+@pytest.mark.parametrize(
+    ("arguments", "wanted"),
+    [
+        (["~norm"], "norm must be one name; use norm=none"),
+        (["norm=[layernorm,none]"], "norm must be one name; use norm=none"),
+        (["norm=[]"], "norm must be one name; use norm=none"),
+        (["+norm.eps=1e-3", "norm=none"], "unexpected keyword argument 'eps'"),
+        (["norm._target_=model.norms.LayerNrm"], "Error locating target 'model.norms.LayerNrm'"),
+        (["model.placement=middle"], "model.placement=middle is not known; use pre or post"),
+        (["model.n_head=3"], "n_embd divisible by n_head"),
+        (["data=text"], "give data.path=FILE"),
+        (["data.path=missing.txt"], "missing.txt; give an existing file"),
+        (["data.path=latin.txt"], "latin.txt is not utf-8 (byte 3: "),
+        (["data.path=short.txt", "data.split=[0.9,0.1]"], "the validation split of "),
+        (["data.path=empty.txt"], "has 0 of 0 characters, but one window needs 65"),
+        (["data.path=long.txt", "data.batch_size=100000"], "data.batch_size=100000 is more than"),
+        (["data.path=long.txt", "trainer.accelerator=abacus"], "abacus"),
+        (["data.path=long.txt", "trainer.devices=2"], "trainer.devices=2"),
+        (["data.path=long.txt", "eval_every=0"], "eval_every must be at least 1"),
+        (["data.path=long.txt", "scheduler.warmup=10"], "0 <= warmup < 1"),
+        (
+            ["data.path=long.txt", "norm=batchnorm", "data.batch_size=1", "data.block_size=1"],
+            "at least 2 tokens to take a variance over, got 1",
+        ),
+    ],
+)
+def test_a_configuration_that_cannot_be_stops_before_training_and_leaves_a_trace(
+    arguments: list[str], wanted: str, program: Program, tmp_path: Path
+) -> None:
+    (tmp_path / "latin.txt").write_bytes("café".encode("latin-1") * 100)
+    (tmp_path / "short.txt").write_text("to be or not\n" * 23)
+    (tmp_path / "empty.txt").touch()
+    (tmp_path / "long.txt").write_text("to be or not to be\n" * 200)
+    message = program(*arguments)
+    assert message.startswith("error: ")
+    assert wanted in message
+    assert "\n" not in message
+    (folder,) = tmp_path.glob("runs/*")
+    assert read_result(folder)["status"] == "failed"
+    assert "Traceback" in (folder / "train.log").read_text()
+    assert {path.name for path in folder.iterdir()} == {"train.log", "result.json"}
+
+
+def test_available_norms_are_listed(program: Program) -> None:
+    message = program("norm=layrnorm")
+    assert all(norm in message for norm in NORMS)
+
+
+def test_each_failed_job_of_a_sweep_has_its_error_in_its_own_log(
+    program: Program, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    assert program("-m", "seed=1,2", "data.path=/does/not/exist", "hydra.sweep.dir=sw") == "1"
+    folders = sorted(tmp_path.glob("sw/*/"))
+    assert [folder.name for folder in folders] == ["layernorm-s1-0", "layernorm-s2-1"]
+    printed = capfd.readouterr().out
+    for seed, folder in enumerate(folders, start=1):
+        assert "no file /does/not/exist" in (folder / "train.log").read_text()
+        assert f"failed: seed={seed} data.path=/does/not/exist: " in printed
+
+
+def test_a_sweep_into_a_folder_that_holds_runs_is_refused(program: Program, tmp_path: Path) -> None:
+    run = tmp_path / "sw" / "layernorm-s1-0" / ".hydra"
+    run.mkdir(parents=True)
+    (run / "overrides.yaml").write_text("- seed=1\n")
+    message = program("-m", "seed=1,2", "hydra.sweep.dir=sw")
+    assert "already holds runs; choose another" in message
+    assert [path.name for path in (tmp_path / "sw").iterdir()] == ["layernorm-s1-0"]

@@ -1,0 +1,148 @@
+"""One run in this process: what it leaves behind, for each norm and experiment that is listed."""
+
+import json
+import math
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+import torch
+from omegaconf import DictConfig, OmegaConf
+from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+
+import data.corpus
+from job.folder import read_result
+from tests.conftest import EXPERIMENTS, NORMS
+
+FIELDS = """status error norm placement seed overrides config steps tokens loss_initial val_best
+    val_best_step val_final test_final test_best train_final seconds legs tokens_per_second params
+    norm_params unigram_entropy causal_in_training python torch lightning device threads commit
+    dirty corpus_sha256 started ended""".split()
+
+
+@pytest.mark.parametrize("norm", NORMS)
+def test_a_run_leaves_every_file_and_every_field(
+    norm: str, tmp_path: Path, run: Callable[..., Path]
+) -> None:
+    folder = run(tmp_path / "run", f"norm={norm}", "trainer.max_steps=9")
+    files = {str(p.relative_to(folder)) for p in folder.rglob("*") if p.is_file()}
+    assert files >= {
+        ".hydra/config.yaml",
+        ".hydra/overrides.yaml",
+        "checkpoints/best.ckpt",
+        "checkpoints/last.ckpt",
+        "metrics.csv",
+        "result.json",
+        "sample.txt",
+        "tokenizer.json",
+    }
+    result = json.loads((folder / "result.json").read_text())
+    assert sorted(result) == sorted(FIELDS)
+    assert (result["status"], result["norm"], result["steps"]) == ("finished", norm, 9)
+    assert result["config"] == OmegaConf.to_container(OmegaConf.load(folder / ".hydra/config.yaml"))
+    assert "${" not in (folder / ".hydra/config.yaml").read_text()
+    for name in ("val_best", "val_final", "test_final", "train_final"):
+        assert 0 < result[name] < result["loss_initial"]
+    assert abs(result["loss_initial"] - math.log(26)) < 0.3
+    assert result["tokens"] == 9 * 4 * 16
+
+
+@pytest.mark.parametrize("norm", NORMS)
+def test_causal_in_training_is_what_gradients_say(
+    norm: str, tmp_path: Path, run: Callable[..., Path], compose_config: Callable[..., DictConfig]
+) -> None:
+    """The reference: whether an early logit's gradient reaches a later position's embedding."""
+    from hydra.utils import instantiate
+
+    cfg = compose_config(f"norm={norm}", "model=mini", "data.block_size=16")
+    net = instantiate(cfg.model, vocab_size=26, _convert_="all").train()
+    torch.manual_seed(0)
+    net(torch.randint(26, (4, 16)))[:, 3].square().sum().backward()
+    reached = net.position_embedding.weight.grad[4:].abs().max() > 1e-9
+    folder = run(tmp_path / "run", f"norm={norm}", "trainer.max_steps=1")
+    assert read_result(folder)["causal_in_training"] is not bool(reached)
+
+
+@pytest.mark.parametrize("precision", ["bf16-mixed", "bf16-true"])
+@pytest.mark.parametrize("norm", NORMS)
+def test_half_precision_trains_to_a_finite_loss(
+    norm: str, precision: str, tmp_path: Path, run: Callable[..., Path]
+) -> None:
+    folder = run(
+        tmp_path / "r", f"norm={norm}", f"trainer.precision={precision}", "trainer.max_steps=12"
+    )
+    result = read_result(folder)
+    assert result["status"] == "finished"
+    assert result["val_final"] < result["loss_initial"]
+
+
+@pytest.mark.parametrize("experiment", EXPERIMENTS)
+def test_every_experiment_runs(
+    experiment: str,
+    tmp_path: Path,
+    tiny_text: Path,
+    run: Callable[..., Path],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """With its own sizes and data, but on a small text, few steps and narrow layers."""
+    monkeypatch.setattr(data.corpus, "checked", lambda text, *_: text)
+    few = ["data.batch_size=2", "data.block_size=16", "trainer.max_steps=2", "model.n_embd=48"]
+    folder = run(tmp_path / "run", f"experiment={experiment}", "model=baby", *few)
+    result = read_result(folder)
+    assert result["status"] == "finished"
+    assert result["test_final"] is None or result["test_final"] > 0
+
+
+@pytest.mark.parametrize(
+    ("experiment", "expected"),
+    [
+        ("nanogpt_cpu", dict(n_layer=4, n_head=4, n_embd=128, block_size=64, dropout=0.0)),
+        ("nanogpt_gpu", dict(n_layer=6, n_head=6, n_embd=384, block_size=256, dropout=0.2)),
+    ],
+)
+def test_nanogpts_set_ups_have_its_numbers(
+    experiment: str, expected: dict[str, float], compose_config: Callable[..., DictConfig]
+) -> None:
+    cfg = compose_config(f"experiment={experiment}")
+    assert {key: cfg.model[key] for key in expected} == expected
+    steps = {"nanogpt_cpu": (12, 2000), "nanogpt_gpu": (64, 5000)}[experiment]
+    assert (cfg.data.batch_size, cfg.trainer.max_steps) == steps
+    assert (cfg.optimizer.lr, cfg.optimizer.weight_decay, cfg.scheduler.floor) == (1e-3, 0.1, 0.1)
+    assert cfg.scheduler.warmup * cfg.scheduler.total_steps == 100
+    assert list(cfg.data.split) == [0.9, 0.1]
+
+
+def test_a_text_split_in_two_has_no_test_loss(tmp_path: Path, run: Callable[..., Path]) -> None:
+    folder = run(tmp_path / "run", "data.split=[0.9,0.1]", "trainer.max_steps=2")
+    result = read_result(folder)
+    assert result["test_final"] is result["test_best"] is None
+    assert result["val_final"] > 0
+
+
+def test_test_best_is_the_test_loss_of_the_best_checkpoint(
+    tmp_path: Path, run: Callable[..., Path]
+) -> None:
+    """A rate that spoils the last steps makes the best step an early one."""
+    spoiled = ["optimizer.lr=0.3", "scheduler.warmup=0.9", "eval_every=2", "norm=none"]
+    folder = run(tmp_path / "run", *spoiled, "trainer.max_steps=20")
+    result = read_result(folder)
+    assert result["val_best_step"] < result["steps"]
+    assert result["test_best"] < result["test_final"]
+
+
+def test_tensorboard_holds_the_curves_and_the_sample_in_one_run(
+    tmp_path: Path, run: Callable[..., Path]
+) -> None:
+    folder = run(tmp_path / "run", "trainer.max_steps=10", "sample.max_new_tokens=50")
+    assert {path.parent for path in tmp_path.rglob("events.out*")} == {folder}
+    events = EventAccumulator(str(folder)).Reload()
+    scalars = set(events.Tags()["scalars"])
+    assert scalars >= {"loss/train", "loss/val", "optim/lr", "optim/grad_norm", "tokens"}
+    assert "speed/tokens_per_second" in scalars
+    assert "hp_metric" not in scalars
+    assert [event.step for event in events.Scalars("loss/val")] == [0, 8, 10]
+    (text,) = events.Tensors("sample/text_summary")
+    sample = (folder / "sample.txt").read_text()
+    assert len(sample) == 50
+    shown = text.tensor_proto.string_val[0].decode()
+    assert [line[4:] for line in shown.split("\n")[:-1]] == sample.split("\n")
