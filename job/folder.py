@@ -69,8 +69,8 @@ def check_start(cfg: Any, folder: Path) -> None:
     """Refuse what no other part would notice, and a new run in a folder that holds one.
 
     Raises:
-        ValueError: more than one device, steps below 1, or no single norm (Hydra merges the files
-            of `norm=[a,b]` and drops the group on `~norm`, both silently).
+        ValueError: more than one device, steps below 1, sampling options that cannot be, or no
+            single norm (Hydra merges `norm=[a,b]` and drops the group on `~norm`, both silently).
         Refused: the folder is taken.
     """
     if cfg.norm_name is None:
@@ -82,6 +82,13 @@ def check_start(cfg: Any, folder: Path) -> None:
     for name in ("eval_every", "log_every"):
         if cfg[name] < 1:
             raise ValueError(f"{name} must be at least 1 step, got {cfg[name]}")
+    how = cfg.sample
+    if (
+        how.max_new_tokens < 0
+        or not how.temperature >= 0
+        or (how.top_k is not None and how.top_k < 1)
+    ):
+        raise ValueError(f"sample needs max_new_tokens, temperature >= 0 and top_k >= 1, got {how}")
     if cfg.resume is None and (folder / ".hydra" / "overrides.yaml").exists():
         raise Refused(f"{folder} already holds a run; use resume={folder} or another folder")
 

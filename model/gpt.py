@@ -118,7 +118,7 @@ class GPT(nn.Module):
         if min(vocab_size, block_size, n_layer, n_head, n_embd) < 1 or n_embd % n_head:
             raise ValueError(
                 "model sizes must be at least 1 and n_embd divisible by n_head, "
-                f"got {n_layer=} {n_head=} {n_embd=}"
+                f"got {vocab_size=} {block_size=} {n_layer=} {n_head=} {n_embd=}"
             )
         if placement not in ("pre", "post"):
             raise ValueError(f"model.placement={placement} is not known; use pre or post")
@@ -127,6 +127,9 @@ class GPT(nn.Module):
         if not 0 <= dropout < 1:
             raise ValueError(f"model.dropout={dropout} must be at least 0 and below 1")
         self.block_size, self.dropout, self.embed_scale = block_size, dropout, embed_scale
+        torch.manual_seed(
+            random.Random(f"norms {seed}").getrandbits(63)
+        )  # if a norm draws its start
         self.token_embedding = nn.Embedding(vocab_size, n_embd)
         self.position_embedding = nn.Embedding(block_size, n_embd)
         self.blocks = nn.ModuleList(
@@ -194,13 +197,20 @@ class GPT(nn.Module):
         Args:
             idx: (B, T) ids to go on from.
             max_new_tokens: how many to add.
-            temperature: below 1 is bolder, 0 takes the likeliest character.
+            temperature: below 1 keeps to likely characters, 0 takes the likeliest.
             top_k: draw from the k likeliest characters only.
             generator: the source of randomness, apart from training's.
 
         Returns:
             (B, T + max_new_tokens); the model itself sees the last block_size of them.
+
+        Raises:
+            ValueError: a negative temperature or a top_k below 1.
         """
+        if not temperature >= 0 or (top_k is not None and top_k < 1):
+            raise ValueError(
+                f"temperature must be >= 0 and top_k >= 1, got {temperature=} {top_k=}"
+            )
         for _ in range(max_new_tokens):
             logits = self(idx[:, -self.block_size :])[:, -1].float()  # (B, V)
             if temperature == 0:

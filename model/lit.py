@@ -57,7 +57,16 @@ class LitGPT(pl.LightningModule):
         }
 
     def on_train_start(self) -> None:
-        """Measure the loss at initialization, the start of the validation curve."""
+        """Measure the loss at initialization; take this configuration's rate, not the checkpoint's.
+
+        Both are the same unless a resumed run moved the schedule's end.
+        """
+        scheduler = self.lr_schedulers()
+        assert isinstance(scheduler, LambdaLR)
+        for group, base, factor in zip(
+            scheduler.optimizer.param_groups, scheduler.base_lrs, scheduler.lr_lambdas, strict=True
+        ):
+            group["lr"] = base * factor(scheduler.last_epoch)
         if self.global_step == 0:
             self.loss_initial = self.evaluate(self.trainer.datamodule.val_dataloader())  # type: ignore[attr-defined]
             self.log_now({"loss/val": self.loss_initial})
@@ -205,7 +214,7 @@ def warmup_cosine(
             "scheduler needs 0 <= warmup < 1, 0 <= floor <= 1 and total_steps > 0, "
             f"got {warmup=} {floor=} {total_steps=}"
         )
-    rising = round(warmup * total_steps)
+    rising = min(round(warmup * total_steps), total_steps - 1)  # the last update is the floor's
 
     def factor(done: int) -> float:
         update = done + 1

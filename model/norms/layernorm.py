@@ -76,6 +76,7 @@ class LayerNorm(nn.Module):
         # Two passes. mean(x^2) - mu^2 cancels: in float32 it is off by 25 % at mean 2000, then
         # negative.
         centred = y - y.mean(axes, keepdim=True)
+        centred = centred - centred.mean(axes, keepdim=True)  # takes out the first mean's rounding
         y = centred * torch.rsqrt(centred.square().mean(axes, keepdim=True) + self.eps)
         if self.weight is not None:
             y = y * self.weight

@@ -19,7 +19,12 @@ class NoNorm(nn.Module):
 
     def __init__(self, dim: int) -> None:
         super().__init__()
+        self.dim = dim
 
     def forward(self, x: torch.Tensor, mask: torch.Tensor | None = None) -> torch.Tensor:
         """Return x, (..., C), as it is."""
         return x
+
+    def extra_repr(self) -> str:
+        """What `print(net)` shows."""
+        return f"{self.dim}"

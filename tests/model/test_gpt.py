@@ -33,9 +33,10 @@ def gpt(**changes: object) -> GPT:
 def lively(**changes: object) -> GPT:
     """In eval mode, in float64, every parameter random: each matters, and text is varied."""
     net = gpt(**changes).double().eval()
+    draw = torch.Generator().manual_seed(1)
     for name, parameter in net.named_parameters():
         small = "embedding" in name or name.endswith("norm.bias")
-        nn.init.normal_(parameter, std=0.2 if small else 1.0)
+        nn.init.normal_(parameter, std=0.2 if small else 1.0, generator=draw)
     return net
 
 
