@@ -9,7 +9,6 @@ import math
 import os
 import sys
 from pathlib import Path
-from typing import Any
 
 import hydra
 from hydra.core.hydra_config import HydraConfig
@@ -44,8 +43,7 @@ def train(cfg: DictConfig, folder: Path, overrides: list[str]) -> float:
     task = LitGPT(net, optimizer, scheduler, seed=cfg.seed, log_every=cfg.log_every)
     task.configure_optimizers()  # a value that cannot be shows now, not when files are written
     causal = task.is_causal(data.windows()[0])
-    config: Any = OmegaConf.to_container(cfg, resolve=True)
-    config |= {"resume": None, "corpus_sha256": data.sha256}
+    config = run_folder.record(OmegaConf.to_container(cfg, resolve=True), data.sha256)
     check_resumable(folder, cfg.resume, config, data.vocab_size)
     stop, clock, checkpoint = StopOnSignal(), Clock(), Checkpoint(folder / "checkpoints")
     trainer = instantiate(

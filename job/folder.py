@@ -93,6 +93,11 @@ def check_start(cfg: Any, folder: Path) -> None:
         raise Refused(f"{folder} already holds a run; use resume={folder} or another folder")
 
 
+def record(config: Any, corpus_sha256: str) -> dict[str, Any]:
+    """The configuration as it is stored: without where it resumed from, with what text it read."""
+    return {**config, "resume": None, "corpus_sha256": corpus_sha256}
+
+
 def write_start(folder: Path, config: dict[str, Any], overrides: list[str], tokenizer: str) -> None:
     """Store what the run is; from here until the end it counts as unfinished.
 

@@ -28,7 +28,7 @@ RULES: dict[str, tuple[set[str], set[str]]] = {
     "sample.py": (TORCH | LIGHTNING | HYDRA | TEXT, {"model", "data", "job"}),
 }
 FILES = sorted(p for p in ROOT.glob("**/*.py") if not {".venv", "docs"} & set(p.parts))
-CODE = [p for p in FILES if p.relative_to(ROOT).parts[0] != "tests"]
+CODE = [p for p in FILES if p.relative_to(ROOT).parts[0] not in ("tests", "benchmarks")]
 
 
 def imports(tree: ast.AST) -> set[str]:

@@ -1,0 +1,112 @@
+"""Every command of the README is run, in its order; only sizes, steps and texts are made small."""
+
+import logging
+import re
+import runpy
+import shlex
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from hydra.core.global_hydra import GlobalHydra
+
+import data.corpus
+from job.folder import key_of, read_result
+from tests.conftest import ROOT
+
+README = (ROOT / "README.md").read_text()
+SHELL = "\n".join(re.findall(r"```sh\n(.*?)```", README, re.DOTALL))
+COMMANDS = [line.split("  #")[0].strip() for line in SHELL.splitlines() if line.strip()]
+PYTHON = [c for c in COMMANDS if c.startswith("python")]
+SMALL = ["model=mini", "data.batch_size=4", "data.block_size=16", "trainer.max_steps=3"]
+
+
+@pytest.fixture(scope="module")
+def place(tmp_path_factory: pytest.TempPathFactory, tiny_text: Path) -> Iterator[Path]:
+    """A copy of the repository, where README's new norm can be added, with a small text."""
+    folder = tmp_path_factory.mktemp("copy")
+    for part in ("train.py", "sample.py", "configs", "model", "data", "job"):
+        copy = shutil.copytree if (ROOT / part).is_dir() else shutil.copy
+        copy(ROOT / part, folder / part)
+    for path, kind in (
+        ("model/norms/halfnorm.py", "python"),
+        ("configs/norm/halfnorm.yaml", "yaml"),
+    ):
+        (code,) = re.findall(rf"`{path}`:\n\n```{kind}\n(.*?)```", README, re.DOTALL)
+        (folder / path).write_text(code)
+    (folder / "play.txt").write_text(f"ROMEO:\n{tiny_text.read_text()}")
+    yield folder
+
+
+@pytest.fixture
+def program(place: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[pytest.MonkeyPatch]:
+    """Programs run in this process, on a small text."""
+    monkeypatch.chdir(place)
+    monkeypatch.setattr(data.corpus, "shakespeare", data.corpus.read_files)
+    monkeypatch.setattr(data.corpus, "checked", lambda text, *_: text)
+    import model.norms
+
+    monkeypatch.setattr(model.norms, "__path__", [str(place / "model" / "norms")])
+    handlers = list(logging.getLogger().handlers)
+    yield monkeypatch
+    logging.getLogger().handlers = handlers
+    GlobalHydra.instance().clear()
+
+
+def small(words: list[str]) -> list[str]:
+    """The command with what makes it a matter of a second, where it does not say so itself."""
+    more = [*SMALL, "data.path=play.txt", "sample.max_new_tokens=5"]
+    if any(word.startswith("resume=") for word in words):
+        more = ["trainer.max_steps=5"]
+    given = {key_of(word) for word in words}
+    smaller = [re.sub(r"(max_steps=)\d{3,}", r"\g<1>8", word) for word in words]
+    return smaller + [word for word in more if key_of(word) not in given]
+
+
+@pytest.mark.parametrize("command", PYTHON)
+def test_a_python_command_does_what_the_readme_says(
+    command: str,
+    place: Path,
+    program: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    runs = sorted((place / "runs").glob("*"), key=lambda path: path.stat().st_mtime)
+    latest = str(runs[-1]) if runs else ""
+    command = command.replace("runs/<folder>", shlex.quote(latest)).replace("FILE", "play.txt")
+    _, script, *words = shlex.split(command)
+    if script == "train.py":
+        words = small(words)
+    program.setattr(sys, "argv", [str(place / script), *words])
+    before = set(place.rglob("result.json"))
+    try:
+        runpy.run_path(str(place / script), run_name="__main__")
+    except SystemExit as left:
+        assert not left.code, left.code
+    if script == "train.py":
+        after = set(place.rglob("result.json"))
+        made = after - before or {Path(latest) / "result.json"}
+        assert {read_result(path.parent)["status"] for path in made} == {"finished"}
+    else:
+        printed = capsys.readouterr().out
+        assert printed.startswith("ROMEO:") and len(printed) == len("ROMEO:") + 300 + 1
+
+
+def test_the_other_commands_exist() -> None:
+    others = [c for c in COMMANDS if c not in PYTHON]
+    assert {c.split()[0] for c in others} == {"make", "tensorboard"}
+    for command in others:
+        if command.startswith("make"):
+            subprocess.run(
+                [*command.split(), "--dry-run"], cwd=ROOT, check=True, capture_output=True
+            )
+        else:
+            assert shutil.which("tensorboard", path=str(Path(sys.executable).parent))
+
+
+@pytest.mark.parametrize("page", ["README.md", "docs/norms.md", "docs/results.md"])
+def test_every_file_that_a_page_links_to_is_there(page: str) -> None:
+    links = re.findall(r"\]\((?!https?:)([^)#]+)\)", (ROOT / page).read_text())
+    assert [link for link in links if not (ROOT / page).parent.joinpath(link).exists()] == []
