@@ -11,6 +11,24 @@ from lightning.pytorch.loggers import Logger, TensorBoardLogger
 from job.folder import replace_file
 
 
+class Events(TensorBoardLogger):
+    """TensorBoard's events in the run folder, one file a leg.
+
+    Stays open when training ends well: the sample comes after, and closes it. Writes
+    no hparams.yaml: the configuration has a file of its own.
+    """
+
+    def save(self) -> None:
+        """Write what waits."""
+        self.experiment.flush()
+
+    def finalize(self, status: str) -> None:
+        """Close after an exception only."""
+        self.experiment.flush()
+        if status != "success":
+            self.experiment.close()
+
+
 class MetricsCSV(Logger):
     """`metrics.csv`: append-only rows `step,name,value`, flushed at each group.
 
@@ -59,5 +77,5 @@ def loggers(folder: Path, resume: str | None) -> list[Logger]:
     start = 0
     if resume:
         start = torch.load(resume, map_location="cpu", weights_only=True)["global_step"]
-    events = TensorBoardLogger(folder, name="", version="", purge_step=start + 1 if start else None)
+    events = Events(folder, name="", version="", purge_step=start + 1 if start else None)
     return [events, MetricsCSV(folder / "metrics.csv", start=start)]

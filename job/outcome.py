@@ -80,4 +80,6 @@ def write_sample(
     text = data.tokenizer.decode(ids[0, 1:].tolist())
     (folder / "sample.txt").write_text(text, "utf-8")
     indented = "".join(f"    {line}\n" for line in text.split("\n"))
-    task.trainer.logger.experiment.add_text("sample", indented, task.trainer.global_step)
+    events = task.trainer.logger.experiment
+    events.add_text("sample", indented, task.trainer.global_step)
+    events.close()

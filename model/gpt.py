@@ -212,16 +212,16 @@ class GPT(nn.Module):
                 f"temperature must be >= 0 and top_k >= 1, got {temperature=} {top_k=}"
             )
         for _ in range(max_new_tokens):
-            logits = self(idx[:, -self.block_size :])[:, -1].float()  # (B, V)
+            # (B, V), drawn from on the CPU: one seed gives one text on every device
+            logits = self(idx[:, -self.block_size :])[:, -1].cpu().double()
             if temperature == 0:
                 following = logits.argmax(-1, keepdim=True)
             else:
-                scaled = (logits - logits.amax(-1, keepdim=True)).double() / temperature
+                scaled = (logits - logits.amax(-1, keepdim=True)) / temperature
                 if top_k is not None:
                     smallest = logits.topk(min(top_k, logits.shape[-1])).values[:, -1:]
                     scaled = scaled.masked_fill(logits < smallest, -math.inf)
                 p = scaled.softmax(-1)
-                # drawn on the CPU: one seed gives one text on every device
-                following = torch.multinomial(p.cpu(), 1, generator=generator).to(idx.device)
-            idx = torch.cat([idx, following], dim=1)
+                following = torch.multinomial(p, 1, generator=generator)
+            idx = torch.cat([idx, following.to(idx.device)], dim=1)
         return idx
