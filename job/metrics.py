@@ -1,9 +1,8 @@
 """Where metrics go: TensorBoard and metrics.csv, both in the run folder."""
 
 import csv
-from functools import cached_property
 from pathlib import Path
-from typing import IO, Any
+from typing import Any
 
 import torch
 from lightning.pytorch.loggers import Logger, TensorBoardLogger
@@ -30,7 +29,7 @@ class Events(TensorBoardLogger):
 
 
 class MetricsCSV(Logger):
-    """`metrics.csv`: append-only rows `step,name,value`, flushed at each group.
+    """`metrics.csv`: append-only rows `step,name,value`, on disk after each group.
 
     Lightning's CSVLogger deletes the file when a run resumes in place. This one cuts the rows after
     `start`, the checkpoint's step, and goes on; nothing is touched before the first value comes.
@@ -38,18 +37,8 @@ class MetricsCSV(Logger):
 
     def __init__(self, path: Path, *, start: int) -> None:
         super().__init__()
-        self.path, self.start = path, start
-
-    @cached_property
-    def file(self) -> IO[str]:
-        """The file, cut and open at its end."""
-        rows = [["step", "name", "value"]]
-        if self.path.exists():
-            old = csv.reader(self.path.read_text("utf-8").splitlines()[1:])
-            rows += [row for row in old if len(row) == 3 and int(row[0]) <= self.start]
-        with replace_file(self.path, "w") as file:
-            csv.writer(file, lineterminator="\n").writerows(rows)
-        return self.path.open("a", encoding="utf-8", newline="")
+        self.path = path
+        self.start: int | None = start  # None: cut already
 
     @property
     def name(self) -> str:
@@ -65,11 +54,21 @@ class MetricsCSV(Logger):
         """The configuration has a file of its own."""
 
     def log_metrics(self, metrics: dict[str, float], step: int | None = None) -> None:
-        """Write one group."""
-        csv.writer(self.file).writerows(
-            [step, name, repr(float(value))] for name, value in metrics.items()
-        )
-        self.file.flush()
+        """Write one group; the file is not left open, a sweep has many."""
+        if self.start is not None:
+            self._cut(self.start)
+            self.start = None
+        with self.path.open("a", encoding="utf-8", newline="") as file:
+            writer = csv.writer(file, lineterminator="\n")
+            writer.writerows([step, name, repr(float(value))] for name, value in metrics.items())
+
+    def _cut(self, start: int) -> None:
+        rows = [["step", "name", "value"]]
+        if self.path.exists():
+            old = csv.reader(self.path.read_text("utf-8").splitlines()[1:])
+            rows += [row for row in old if len(row) == 3 and int(row[0]) <= start]
+        with replace_file(self.path, "w") as file:
+            csv.writer(file, lineterminator="\n").writerows(rows)
 
 
 def loggers(folder: Path, resume: str | None) -> list[Logger]:

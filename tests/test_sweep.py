@@ -110,7 +110,7 @@ def test_one_failing_job_is_named_and_takes_no_other_with_it(
     assert "at least 2 tokens" in (tmp_path / "sw/batchnorm-s1-1/train.log").read_text()
 
 
-LONG = ["trainer.max_steps=400", "eval_every=50", "log_every=1", "norm=batchnorm"]
+LONG = ["trainer.max_steps=160", "eval_every=40", "log_every=1", "norm=batchnorm"]
 
 
 @pytest.fixture(scope="module")
