@@ -19,6 +19,7 @@ from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
 from job import folder as run_folder
+from job.checks import check
 from job.resume import check_resumable, resume_arguments
 
 MISTAKES = (HydraException, OmegaConfBaseException, ValueError, OSError)  # the user's: one line
@@ -36,7 +37,7 @@ def train(cfg: DictConfig, folder: Path, overrides: list[str]) -> float:
     from job.callbacks import AtomicCheckpointIO, Checkpoint, Clock, Progress, StopOnSignal
     from model.lit import LitGPT
 
-    run_folder.check_start(cfg, folder)
+    check(cfg, folder)
     data = instantiate(cfg.data, _convert_="all")
     net = instantiate(cfg.model, vocab_size=data.vocab_size, _convert_="all")
     optimizer, scheduler = instantiate(cfg.optimizer, _convert_="all"), instantiate(cfg.scheduler)

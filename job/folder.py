@@ -65,34 +65,6 @@ def make_path_absolute(cfg: Any, root: str) -> None:
         cfg.data.path = str(Path(root, path)) if one else [str(Path(root, p)) for p in path]
 
 
-def check_start(cfg: Any, folder: Path) -> None:
-    """Refuse what no other part would notice, and a new run in a folder that holds one.
-
-    Raises:
-        ValueError: more than one device, steps below 1, sampling options that cannot be, or no
-            single norm (Hydra merges `norm=[a,b]` and drops the group on `~norm`, both silently).
-        Refused: the folder is taken.
-    """
-    if cfg.norm_name is None:
-        raise ValueError("norm must be one name; use norm=none for no norm, -m norm=a,b to sweep")
-    if cfg.trainer.devices != 1:
-        raise ValueError(
-            f"trainer.devices={cfg.trainer.devices}: a run uses 1 device; sweep with -m"
-        )
-    for name in ("eval_every", "log_every"):
-        if cfg[name] < 1:
-            raise ValueError(f"{name} must be at least 1 step, got {cfg[name]}")
-    how = cfg.sample
-    if (
-        how.max_new_tokens < 0
-        or not how.temperature >= 0
-        or (how.top_k is not None and how.top_k < 1)
-    ):
-        raise ValueError(f"sample needs max_new_tokens, temperature >= 0 and top_k >= 1, got {how}")
-    if cfg.resume is None and (folder / ".hydra" / "overrides.yaml").exists():
-        raise Refused(f"{folder} already holds a run; use resume={folder} or another folder")
-
-
 def record(config: Any, corpus_sha256: str) -> dict[str, Any]:
     """The configuration as it is stored: without where it resumed from, with what text it read."""
     return {**config, "resume": None, "corpus_sha256": corpus_sha256}

@@ -19,6 +19,7 @@ RULES: dict[str, tuple[set[str], set[str]]] = {
     "model/lit.py": (TORCH | LIGHTNING, {"model"}),
     "data": (TORCH | LIGHTNING | TEXT, {"data"}),
     "job/folder.py": (set(), set()),
+    "job/checks.py": (set(), {"job"}),
     "job/resume.py": (set(), {"job"}),
     "job/callbacks.py": (TORCH | LIGHTNING, {"job"}),
     "job/metrics.py": (TORCH | LIGHTNING, {"job"}),

@@ -78,6 +78,8 @@ def test_a_wrong_command_line_makes_nothing(
         (["data.path=long.txt", "data.batch_size=100000"], "data.batch_size=100000 is more than"),
         (["data.path=long.txt", "trainer.accelerator=abacus"], "abacus"),
         (["data.path=long.txt", "trainer.devices=2"], "trainer.devices=2"),
+        (["data.path=long.txt", "trainer.precision=16-mixed"], "needs optimizer.fused=false"),
+        (["data.path=long.txt", "sample.top_k=0"], "top_k >= 1"),
         (["data.path=long.txt", "eval_every=0"], "eval_every must be at least 1"),
         (["data.path=long.txt", "scheduler.warmup=10"], "0 <= warmup < 1"),
         (

@@ -11,9 +11,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from omegaconf import DictConfig
 
+from job.checks import check
 from job.folder import (
     Refused,
-    check_start,
     closing_block,
     environment,
     key_of,
@@ -97,13 +97,13 @@ def test_a_new_run_in_a_taken_folder_is_refused_and_a_resumed_one_is_not(
     tmp_path: Path, compose_config: Callable[..., DictConfig]
 ) -> None:
     cfg = compose_config()
-    check_start(cfg, tmp_path)
+    check(cfg, tmp_path)
     (tmp_path / ".hydra").mkdir()
     (tmp_path / ".hydra" / "overrides.yaml").touch()
     with pytest.raises(Refused, match="already holds a run"):
-        check_start(cfg, tmp_path)
+        check(cfg, tmp_path)
     cfg.resume = "last.ckpt"
-    check_start(cfg, tmp_path)
+    check(cfg, tmp_path)
 
 
 def test_flat_keeps_every_leaf_once() -> None:
