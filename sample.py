@@ -76,5 +76,7 @@ def sample(arguments: argparse.Namespace) -> str:
 if __name__ == "__main__":
     try:
         print(sample(parse_arguments()))
+    except BrokenPipeError:  # ... | head
+        sys.stderr.close()
     except (ValueError, OSError) as error:
         sys.exit(f"error: {one_line(error)}")

@@ -22,7 +22,7 @@ from job import folder as run_folder
 from job.checks import check
 from job.resume import check_resumable, resume_arguments
 
-MISTAKES = (HydraException, OmegaConfBaseException, ValueError, OSError)  # the user's: one line
+MISTAKES = (HydraException, OmegaConfBaseException, ValueError, TypeError, OSError)  # the user's
 log = logging.getLogger("normlab")
 
 

@@ -157,6 +157,6 @@ def read_file(name: str, encoding: str) -> str:
     except UnicodeDecodeError as error:
         raise ValueError(
             f"{name} is not {encoding} (byte {error.start}: {error.reason}); "
-            "set data.encoding, e.g. data.encoding=latin-1"
+            "set data.encoding, e.g. to utf-16 or latin-1"
         ) from None
     return text.removeprefix("\ufeff").replace("\r\n", "\n")

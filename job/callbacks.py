@@ -21,6 +21,7 @@ import lightning.pytorch as pl
 import torch
 from lightning.fabric.plugins.io import TorchCheckpointIO
 from lightning.pytorch.callbacks import TQDMProgressBar
+from lightning.pytorch.callbacks.progress.tqdm_progress import Tqdm
 from lightning.pytorch.utilities.exceptions import SIGTERMException
 
 from job.folder import replace_file
@@ -107,12 +108,14 @@ class StopOnSignal(pl.Callback):
 
     def handle(self, signum: int, frame: FrameType | None) -> None:
         """Note the signal while training, exit otherwise."""
+        if self.received is not None:  # the first one is being seen to
+            return
         if os.getpid() != self.pid:  # a loader's worker inherited this handler: the parent decides
             if signum == signal.SIGTERM:
                 os._exit(128 + signum)
         elif not self.training:
             sys.exit(128 + signum)
-        elif self.received is None:
+        else:
             self.received = signum
             if signum == signal.SIGINT:
                 os.kill(self.pid, signal.SIGTERM)
@@ -226,9 +229,12 @@ class Progress(TQDMProgressBar):
 
     def init_validation_tqdm(self) -> Any:
         """No second bar: an evaluation takes a second."""
-        bar = super().init_validation_tqdm()
-        bar.disable = True
-        return bar
+        return Tqdm(disable=True)
+
+    def on_train_epoch_start(self, trainer: pl.Trainer, *args: Any) -> None:
+        """One bar over all micro-batches; Lightning knows no end of an endless epoch."""
+        self.train_progress_bar.reset(total=trainer.max_steps * trainer.accumulate_grad_batches)
+        self.train_progress_bar.set_description(f"{trainer.max_steps} steps")
 
     def on_validation_end(self, trainer: pl.Trainer, task: pl.LightningModule) -> None:
         """Report an evaluation."""

@@ -10,6 +10,7 @@ import json
 import math
 import os
 import platform
+import re
 import shlex
 import subprocess
 from collections.abc import Iterator
@@ -48,8 +49,13 @@ def quoted(value: Any) -> str:
     "['a b','it\\'s']"
     """
     if isinstance(value, str):
-        return "'" + value.replace("'", "\\'") + "'"
+        # a backslash is special before a quote only, and the closing quote is one
+        return "'" + re.sub(r"(\\*)('|$)", _escaped, value) + "'"
     return "[" + ",".join(map(quoted, value)) + "]"
+
+
+def _escaped(match: re.Match[str]) -> str:
+    return match[1] * 2 + ("\\'" if match[2] else "")
 
 
 def key_of(override: str) -> str:
@@ -105,11 +111,12 @@ def one_line(error: BaseException) -> str:
     chain = [error]
     while chain[-1].__cause__ is not None:
         chain.append(chain[-1].__cause__)
-    mistakes = [e for e in chain if isinstance(e, ValueError | TypeError)]
-    parts: list[Any] = mistakes[-1:] or list(dict.fromkeys([chain[0], chain[-1]]))
+    wrapped = isinstance(chain[-1], ValueError) or "Error in call to target" in str(error)
+    parts: list[Any] = chain[-1:] if wrapped else list(dict.fromkeys([chain[0], chain[-1]]))
     if str(error).startswith("Config group override must be"):  # Hydra on norm=null
         parts = [f"{error}; give one of the group's names, for instance norm=none"]
-    return " ".join(" ".join(map(str, parts)).split()) or type(error).__name__
+    line = " ".join(" ".join(map(str, parts)).split()) or type(error).__name__
+    return line.replace(", set env var HYDRA_FULL_ERROR=1 to see chained exception", "")
 
 
 def write_result(folder: Path, result: dict[str, Any]) -> None:

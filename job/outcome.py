@@ -41,6 +41,8 @@ def final_losses(task: Any, data: Any, best: Path) -> dict[str, float]:
         "test_final": task.evaluate(data.whole(data.test)),
         "train_final": task.evaluate(data.spaced(data.train)),
     }
+    if not best.exists():  # never evaluated
+        return losses
     task.load_state_dict(torch.load(best, map_location="cpu", weights_only=True)["state_dict"])
     return losses | {"test_best": task.evaluate(data.whole(data.test))}
 

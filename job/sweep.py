@@ -1,9 +1,11 @@
 """What a sweep does around its jobs: refuse a taken folder, name every failure, exit with 1."""
 
 import logging
+import os
 import signal
 import sys
 from collections import Counter
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -15,13 +17,10 @@ from job.folder import read_result
 log = logging.getLogger(__name__)
 
 
-def exit_on_signals() -> None:
-    """Leave at once on SIGINT and SIGTERM, and take a launcher's workers along.
-
-    Without a handler they would live on as orphans. Training has a handler of its own.
-    """
+def on_signals(leave: Callable[[int], None]) -> None:
+    """Call `leave` with 128 + n on SIGINT and SIGTERM. Training has a handler of its own."""
     for number in (signal.SIGINT, signal.SIGTERM):
-        signal.signal(number, lambda received, frame: sys.exit(128 + received))
+        signal.signal(number, lambda received, frame: leave(128 + received))
 
 
 class Sweep(Callback):
@@ -32,12 +31,18 @@ class Sweep(Callback):
     """
 
     def on_job_start(self, config: DictConfig, **kwargs: Any) -> None:
-        """For a single run and for each job, which may be in a worker process."""
-        exit_on_signals()
+        """Leave a job (single, in a sweep or in a worker process) at once.
+
+        Torch is about to be imported, and swallows exceptions while it is: no SystemExit here.
+        """
+        on_signals(os._exit)
 
     def on_multirun_start(self, config: DictConfig, **kwargs: Any) -> None:
-        """Stop before the first job if the sweep's folder holds runs already."""
-        exit_on_signals()
+        """Stop before the first job if the sweep's folder holds runs already.
+
+        A signal takes a launcher's workers along, which would live on as orphans otherwise.
+        """
+        on_signals(sys.exit)
         folder = Path(config.hydra.sweep.dir)
         if any(folder.glob("*/.hydra/overrides.yaml")):
             sys.exit(

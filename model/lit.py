@@ -68,7 +68,8 @@ class LitGPT(pl.LightningModule):
         ):
             group["lr"] = base * factor(scheduler.last_epoch)
         if self.global_step == 0:
-            self.loss_initial = self.evaluate(self.trainer.datamodule.val_dataloader())  # type: ignore[attr-defined]
+            windows = self.trainer.datamodule.val_dataloader()  # type: ignore[attr-defined]
+            self.loss_initial = self.loss_val = self.evaluate(windows)
             self.log_now({"loss/val": self.loss_initial})
 
     def on_train_batch_start(self, batch: torch.Tensor, batch_idx: int) -> None:
@@ -102,7 +103,7 @@ class LitGPT(pl.LightningModule):
         gradient_clip_algorithm: str | None = None,
     ) -> None:
         """Clip the global norm, keep what it was (Lightning hides it and refuses fused AdamW)."""
-        limit = math.inf if gradient_clip_val is None else gradient_clip_val
+        limit = gradient_clip_val or math.inf  # null and 0: only measured
         self.lr = optimizer.param_groups[0][
             "lr"
         ]  # of this update; the scheduler moves it right after
@@ -114,7 +115,8 @@ class LitGPT(pl.LightningModule):
         if (batch_idx + 1) % trainer.accumulate_grad_batches:
             return
         step, last = trainer.global_step, trainer.global_step == trainer.max_steps
-        trainer.should_stop = last
+        if last:
+            trainer.should_stop = True
         if step % self.log_every == 0 or step == 1 or last:
             optim = {"optim/lr": self.lr, "optim/grad_norm": float(self.grad_norm)}
             self.log_now({"loss/train": self.loss_train, **optim})

@@ -79,8 +79,23 @@ def test_a_wrong_command_line_makes_nothing(
         (["data.path=long.txt", "trainer.accelerator=abacus"], "abacus"),
         (["data.path=long.txt", "trainer.devices=2"], "trainer.devices=2"),
         (["data.path=long.txt", "trainer.precision=16-mixed"], "needs optimizer.fused=false"),
-        (["data.path=long.txt", "sample.top_k=0"], "top_k >= 1"),
-        (["data.path=long.txt", "eval_every=0"], "eval_every must be at least 1"),
+        (
+            ["data.path=long.txt", "sample.top_k=0"],
+            "sample.top_k must be a number of at least 1, got 0",
+        ),
+        (
+            ["data.path=long.txt", "eval_every=0"],
+            "eval_every must be a whole number of at least 1, got 0",
+        ),
+        (
+            ["data.path=long.txt", "trainer.max_steps=abc"],
+            "trainer.max_steps must be a whole number",
+        ),
+        (["data.path=long.txt", "seed=null"], "seed must be a whole number, got None"),
+        (["data.path=long.txt", "model.embed_scale=nan"], "model.embed_scale must be a number"),
+        (["data.path=long.txt", "trainer.gradient_clip_val=-1"], "must be a number of at least 0"),
+        (["data.path=long.txt", "+trainer.logger=false"], "trainer.logger is set by train.py"),
+        (["data.path=long.txt", "optimizer.lr=abc"], "optimizer.lr must be a number of at least 0"),
         (["data.path=long.txt", "scheduler.warmup=10"], "0 <= warmup < 1"),
         (
             ["data.path=long.txt", "norm=batchnorm", "data.batch_size=1", "data.block_size=1"],

@@ -146,3 +146,22 @@ def test_tensorboard_holds_the_curves_and_the_sample_in_one_run(
     assert len(sample) == 50
     shown = text.tensor_proto.string_val[0].decode()
     assert [line[4:] for line in shown.split("\n")[:-1]] == sample.split("\n")
+
+
+def test_no_clipping_is_what_null_and_zero_mean(tmp_path: Path, run: Callable[..., Path]) -> None:
+    null, zero, huge = (
+        read_result(
+            run(tmp_path / value, f"trainer.gradient_clip_val={value}", "trainer.max_steps=10")
+        )
+        for value in ("null", "0", "1e9")
+    )
+    assert null["val_final"] == zero["val_final"] == huge["val_final"] < null["loss_initial"]
+
+
+def test_a_limit_on_time_stops_training_and_evaluates(
+    tmp_path: Path, run: Callable[..., Path]
+) -> None:
+    limit = ["+trainer.max_time=00:00:00:01", "trainer.max_steps=100000", "eval_every=100000"]
+    result = read_result(run(tmp_path / "run", *limit))
+    assert (result["status"], result["val_best_step"]) == ("finished", result["steps"])
+    assert 0 < result["steps"] < 100000

@@ -2,7 +2,7 @@
 
 The baseline that shows what a norm is for. It trains at the default scale of the weights, but
 slowly: its blocks see embeddings of size 0.02, which every norm would blow up to 1.
-`model.embed_scale=8` gives it an equal footing (see README, "Choose a norm").
+`model.embed_scale=8` gives it an equal footing (docs/norms.md).
 """
 
 import torch

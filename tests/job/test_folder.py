@@ -27,7 +27,7 @@ from job.folder import (
 from job.resume import flat
 
 paths = st.text(
-    st.characters(blacklist_categories=["Cs", "Cc"], blacklist_characters="\\$"), min_size=1
+    st.characters(blacklist_categories=["Cs", "Cc"], blacklist_characters="$"), min_size=1
 )
 
 
