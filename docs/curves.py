@@ -32,9 +32,9 @@ def main() -> None:
     for norm, colour in COLOURS.items():
         runs = curves[curves.norm == norm].pivot(index="step", columns="seed", values="value")
         axes.plot(runs.index, runs, color=colour, linewidth=0.6, alpha=0.6)
-        axes.plot(
-            runs.index, runs.mean(axis=1), color=colour, linewidth=2, marker="o", markersize=3
-        )
+        mean = runs.mean(axis=1)
+        label = f"norm={norm}: {mean.iloc[-1]:.2f} at the end"
+        axes.plot(mean, color=colour, linewidth=2, marker="o", markersize=3.5, label=label)
     seeds = curves.seed.nunique()
     axes.set(xlabel="optimizer steps", ylabel="validation loss (nats per character)")
     axes.set_title(f"Shakespeare's plays, 0.8 M parameters, mean of {seeds} seeds", fontsize=10)

@@ -48,7 +48,7 @@ def final_losses(task: Any, data: Any, best: Path) -> dict[str, float]:
 
 
 def measured(task: Any, data: Any, checkpoint: Checkpoint, clock: Clock) -> dict[str, Any]:
-    """The part of result.json that training itself fills, the names those of DESIGN."""
+    """The part of result.json that training itself fills."""
     params = sum(p.numel() for p in task.net.parameters())
     weights = (torch.nn.Linear, torch.nn.Embedding)
     parts = (m for m in task.net.modules() if isinstance(m, weights))

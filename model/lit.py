@@ -90,10 +90,9 @@ class LitGPT(pl.LightningModule):
         value = loss.item()
         if not math.isfinite(value):
             raise FloatingPointError(f"training loss is {value} at step {self.global_step + 1}")
-        first = batch_idx % self.trainer.accumulate_grad_batches == 0
-        self.loss_train = (
-            0 if first else self.loss_train
-        ) + value / self.trainer.accumulate_grad_batches
+        accumulate = self.trainer.accumulate_grad_batches
+        before = 0.0 if batch_idx % accumulate == 0 else self.loss_train
+        self.loss_train = before + value / accumulate
         return loss
 
     def configure_gradient_clipping(
@@ -104,9 +103,8 @@ class LitGPT(pl.LightningModule):
     ) -> None:
         """Clip the global norm, keep what it was (Lightning hides it and refuses fused AdamW)."""
         limit = gradient_clip_val or math.inf  # null and 0: only measured
-        self.lr = optimizer.param_groups[0][
-            "lr"
-        ]  # of this update; the scheduler moves it right after
+        # of this update: the scheduler moves it before the step is logged
+        self.lr = optimizer.param_groups[0]["lr"]
         self.grad_norm = nn.utils.clip_grad_norm_(self.net.parameters(), limit)
 
     def on_train_batch_end(self, outputs: Any, batch: torch.Tensor, batch_idx: int) -> None:
@@ -166,9 +164,7 @@ class LitGPT(pl.LightningModule):
         stay. Their largest change is compared with 1e-5 of the logits' RMS, far above float32
         rounding, far below a leak.
         """
-        net = copy.deepcopy(
-            self.net
-        ).train()  # a copy: in train mode it may move running statistics
+        net = copy.deepcopy(self.net).train()  # a copy: running statistics may move
         before = batch[:, :-1]
         half = (before.shape[1] + 1) // 2
         after = before.clone()
@@ -225,6 +221,5 @@ def warmup_cosine(
         progress = min(1.0, (update - rising) / (total_steps - rising))
         return floor + (1 - floor) * (1 + math.cos(math.pi * progress)) / 2
 
-    return LambdaLR(
-        optimizer, factor
-    )  # a plain function: the horizon is the configuration's, not the checkpoint's
+    # A plain function is not in a checkpoint: the horizon is always the configuration's.
+    return LambdaLR(optimizer, factor)
