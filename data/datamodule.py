@@ -55,7 +55,8 @@ class CharDataModule(pl.LightningDataModule):
         self.sha256 = hashlib.sha256(text.encode()).hexdigest()
         self.tokenizer = build_tokenizer(text)
         self.vocab_size = self.tokenizer.get_vocab_size()
-        self.source = "the corpus's own text" if path is None else str(path)
+        name = getattr(getattr(corpus, "func", corpus), "__name__", "the text")  # of a partial
+        self.source = name if path is None else str(path)
         self.train, self.val, self.test = self._split(encode(self.tokenizer, text), split)
 
     def _split(self, ids: torch.Tensor, split: Sequence[float]) -> list[torch.Tensor]:
