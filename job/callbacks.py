@@ -92,23 +92,28 @@ class Checkpoint(pl.Callback):
 
 
 class StopOnSignal(pl.Callback):
-    """SIGINT and SIGTERM end training when the micro-batch and a due evaluation are done.
+    """SIGINT and SIGTERM end training after the optimizer step and a due evaluation.
 
-    While training, the handler only notes the signal and hands SIGINT on as SIGTERM; Lightning then
-    raises SIGTERMException at the end of the step. Before and after, the program exits at once.
+    While training, the handler only notes the signal. It is handed to Lightning when a step is
+    complete, so that no accumulation is cut short; Lightning then evaluates if that is due and
+    raises SIGTERMException. Before and after training, the program exits at once.
     """
 
     def __init__(self) -> None:
         self.received: int | None = None
         self.training = False
         self.pid = os.getpid()
+        self.lightning: Any = None
+        self._listen()
+
+    def _listen(self) -> None:
         if threading.current_thread() is threading.main_thread():
             signal.signal(signal.SIGINT, self.handle)
             signal.signal(signal.SIGTERM, self.handle)
 
     def handle(self, signum: int, frame: FrameType | None) -> None:
-        """Note the signal while training, exit otherwise."""
-        if self.received is not None:  # the first one is being seen to
+        """Note the first signal while training, exit otherwise."""
+        if self.received is not None:  # it is being seen to
             return
         if os.getpid() != self.pid:  # a loader's worker inherited this handler: the parent decides
             if signum == signal.SIGTERM:
@@ -117,12 +122,25 @@ class StopOnSignal(pl.Callback):
             sys.exit(128 + signum)
         else:
             self.received = signum
-            if signum == signal.SIGINT:
-                os.kill(self.pid, signal.SIGTERM)
 
     def on_train_start(self, trainer: pl.Trainer, task: pl.LightningModule) -> None:
-        """From here on Lightning listens."""
+        """From here on a signal waits for the step's end."""
         self.training = True
+        self.lightning = signal.getsignal(signal.SIGTERM)
+        self._listen()
+
+    def on_train_batch_end(
+        self,
+        trainer: pl.Trainer,
+        task: pl.LightningModule,
+        outputs: Any,
+        batch: torch.Tensor,
+        batch_idx: int,
+    ) -> None:
+        """Hand a noted signal on when the step is complete."""
+        complete = (batch_idx + 1) % trainer.accumulate_grad_batches == 0
+        if self.received is not None and complete and callable(self.lightning):
+            self.lightning(signal.SIGTERM, None)
 
     def on_train_end(self, trainer: pl.Trainer, task: pl.LightningModule) -> None:
         """The last checkpoint is written."""

@@ -110,7 +110,8 @@ def test_one_failing_job_is_named_and_takes_no_other_with_it(
     assert "at least 2 tokens" in (tmp_path / "sw/batchnorm-s1-1/train.log").read_text()
 
 
-LONG = ["trainer.max_steps=160", "eval_every=40", "log_every=1", "norm=batchnorm"]
+LONG = ["trainer.max_steps=100", "eval_every=30", "log_every=1", "norm=batchnorm"]
+LONG += ["trainer.accumulate_grad_batches=2"]
 
 
 @pytest.fixture(scope="module")
@@ -146,6 +147,9 @@ def test_a_sweep_that_is_stopped_at_any_moment_stops_and_its_run_goes_on_exactly
     process.communicate()
     assert process.returncode == (-9 if number == signal.SIGKILL else 128 + number)
     assert [path.name for path in (tmp_path / "sw").glob("*/")] == [folder.name]
+    saved = torch.load(folder / "checkpoints" / "last.ckpt", weights_only=True)["global_step"]
+    if number != signal.SIGKILL:
+        assert saved == read_result(folder)["steps"]  # nothing is lost, whatever the moment
     status = read_result(folder).get("status")
     assert status == (None if number == signal.SIGKILL else "interrupted")
 
