@@ -6,7 +6,6 @@ Only the run folder is read: its configuration, its vocabulary and checkpoints/b
 """
 
 import argparse
-import random
 import sys
 from pathlib import Path
 
@@ -52,7 +51,7 @@ def sample(arguments: argparse.Namespace) -> str:
     from omegaconf import OmegaConf
     from tokenizers import Tokenizer
 
-    from data.tokenizer import start_ids
+    from data.tokenizer import continue_text
 
     tokenizer = Tokenizer.from_file(str(folder / "tokenizer.json"))
     config = OmegaConf.load(folder / ".hydra/config.yaml")
@@ -61,16 +60,9 @@ def sample(arguments: argparse.Namespace) -> str:
         "state_dict"
     ]
     net.load_state_dict({name.removeprefix("net."): value for name, value in state.items()})
-    key = random.Random(f"sample {arguments.seed}").getrandbits(63)  # any integer will do
-    start = start_ids(tokenizer, arguments.prompt)
-    ids = net.generate(
-        start,
-        arguments.max_new_tokens,
-        temperature=arguments.temperature,
-        top_k=arguments.top_k,
-        generator=torch.Generator().manual_seed(key),
-    )
-    return str(arguments.prompt + tokenizer.decode(ids[0, start.shape[1] :].tolist()))
+    options = {key: getattr(arguments, key) for key in ("temperature", "top_k", "seed")}
+    prompt, length = arguments.prompt, arguments.max_new_tokens
+    return str(prompt + continue_text(net, tokenizer, prompt, length, **options))
 
 
 if __name__ == "__main__":

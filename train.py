@@ -43,7 +43,7 @@ def train(cfg: DictConfig, folder: Path, overrides: list[str]) -> float:
     optimizer, scheduler = instantiate(cfg.optimizer, _convert_="all"), instantiate(cfg.scheduler)
     task = LitGPT(net, optimizer, scheduler, seed=cfg.seed, log_every=cfg.log_every)
     task.configure_optimizers()  # a value that cannot be shows now, not when files are written
-    causal = task.is_causal(data.windows()[0])
+    causal = task.is_causal(data.windows()[0][:4])  # a few rows show a leak
     config = run_folder.record(OmegaConf.to_container(cfg, resolve=True), data.sha256)
     check_resumable(folder, cfg.resume, config, data.vocab_size)
     stop, clock, checkpoint = StopOnSignal(), Clock(), Checkpoint(folder / "checkpoints")

@@ -3,12 +3,14 @@
 import hashlib
 import itertools
 from collections.abc import Callable, Sequence
+from typing import Any
 
 import lightning.pytorch as pl
 import torch
+from torch import nn
 from torch.utils.data import DataLoader
 
-from data.tokenizer import build_tokenizer, encode, start_ids
+from data.tokenizer import build_tokenizer, continue_text, encode
 from data.windows import RandomWindows, evenly_spaced, whole
 
 EVAL_CHARACTERS = 16_384  # an evaluation batch, whatever batch_size and block_size are
@@ -100,9 +102,9 @@ class CharDataModule(pl.LightningDataModule):
         """The fixed, evenly spaced evaluation windows of a split."""
         return evenly_spaced(ids, self.block_size, self.eval_batch_size, self.eval_batches)
 
-    def start(self, prompt: str) -> torch.Tensor:
-        """What generation goes on from, (1, t) ids."""
-        return start_ids(self.tokenizer, prompt)
+    def sample(self, net: nn.Module, max_new_tokens: int, **how: Any) -> str:
+        """Text that the net writes from an empty prompt."""
+        return continue_text(net, self.tokenizer, "", max_new_tokens, **how)
 
     def describe(self) -> str:
         """One line for the console."""

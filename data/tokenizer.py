@@ -5,9 +5,13 @@ vocabulary. The package's own encoder is slow at this (0.7 MB/s), so a corpus go
 table that gives the same ids (a test holds the two together).
 """
 
+import random
+from typing import Any
+
 import numpy as np
 import torch
 from tokenizers import Regex, Tokenizer, decoders, models, pre_tokenizers
+from torch import nn
 
 
 def build_tokenizer(text: str) -> Tokenizer:
@@ -54,3 +58,23 @@ def start_ids(tokenizer: Tokenizer, prompt: str) -> torch.Tensor:
     vocabulary = tokenizer.get_vocab()
     first = "\n" if "\n" in vocabulary else min(vocabulary)
     return encode(tokenizer, prompt or first)[None].long()
+
+
+def continue_text(
+    net: nn.Module, tokenizer: Tokenizer, prompt: str, max_new_tokens: int, *, seed: int, **how: Any
+) -> str:
+    """What `net.generate` (in eval mode) writes after the prompt: max_new_tokens characters.
+
+    Args:
+        net: a model with `generate`.
+        tokenizer: the one it was trained with.
+        prompt: may be empty, see `start_ids`.
+        max_new_tokens: how many characters to add.
+        seed: any integer; one seed gives one text.
+        how: `temperature` and `top_k`.
+    """
+    start = start_ids(tokenizer, prompt).to(next(net.parameters()).device)
+    key = random.Random(f"sample {seed}").getrandbits(63)
+    generator = torch.Generator().manual_seed(key)
+    ids = net.generate(start, max_new_tokens, generator=generator, **how)  # type: ignore[operator]
+    return tokenizer.decode(ids[0, start.shape[1] :].tolist())

@@ -1,7 +1,7 @@
 """What happens around a training step: checkpoints, signals, the clock, progress.
 
-`task` is the LightningModule; these callbacks read `loss_train`, `loss_val` and `log_every` from
-it.
+`task` is the LightningModule; these callbacks use its `loss_train`, `loss_val`, `log_every` and
+`log_now`.
 """
 
 import logging
@@ -194,8 +194,7 @@ class Clock(pl.Callback):
             seconds, tokens = self.seconds - self._logged[0], self.tokens - self._logged[1]
             self._logged = (self.seconds, self.tokens)
             values = {"speed/tokens_per_second": tokens / seconds, "tokens": self.tokens}
-            for logger in trainer.loggers:
-                logger.log_metrics(values, step=step)
+            task.log_now(values)  # type: ignore[operator]
 
     def on_validation_start(self, trainer: pl.Trainer, task: pl.LightningModule) -> None:
         """Pause until the next micro-batch."""

@@ -1,7 +1,6 @@
 """What a run came to: how training ended, the final losses, a sample of its text."""
 
 import math
-import random
 import signal
 from datetime import UTC, datetime
 from pathlib import Path
@@ -70,16 +69,9 @@ def measured(task: Any, data: Any, checkpoint: Checkpoint, clock: Clock) -> dict
     }
 
 
-def write_sample(
-    task: Any, data: Any, folder: Path, *, seed: int, max_new_tokens: int, **how: Any
-) -> None:
+def write_sample(task: Any, data: Any, folder: Path, **how: Any) -> None:
     """Write sample.txt, and show it in TensorBoard verbatim (indented: code in Markdown)."""
-    task.net.eval()
-    start = data.start("").to(task.device)
-    key = random.Random(f"sample {seed}").getrandbits(63)
-    generator = torch.Generator().manual_seed(key)
-    ids = task.net.generate(start, max_new_tokens, generator=generator, **how)
-    text = data.tokenizer.decode(ids[0, 1:].tolist())
+    text = data.sample(task.net.eval(), **how)
     (folder / "sample.txt").write_text(text, "utf-8")
     indented = "".join(f"    {line}\n" for line in text.split("\n"))
     events = task.trainer.logger.experiment

@@ -28,7 +28,7 @@ SMALL = ["model=mini", "data.batch_size=4", "data.block_size=16", "trainer.max_s
 def place(tmp_path_factory: pytest.TempPathFactory, tiny_text: Path) -> Iterator[Path]:
     """A copy of the repository, where README's new norm can be added, with a small text."""
     folder = tmp_path_factory.mktemp("copy")
-    for part in ("train.py", "sample.py", "configs", "model", "data", "job"):
+    for part in ("train.py", "sample.py", "benchmarks", "configs", "model", "data", "job"):
         copy = shutil.copytree if (ROOT / part).is_dir() else shutil.copy
         copy(ROOT / part, folder / part)
     for path, kind in (
@@ -62,6 +62,8 @@ def small(words: list[str]) -> list[str]:
     if any(word.startswith("resume=") for word in words):
         more = ["trainer.max_steps=5"]
     given = {key_of(word) for word in words}
+    if "--rounds" in words:
+        return ["--rounds", "1", "--steps", "130", *SMALL[:-1], "data.path=play.txt"]
     smaller = [re.sub(r"(max_steps=)\d{3,}", r"\g<1>8", word) for word in words]
     return smaller + [word for word in more if key_of(word) not in given]
 
@@ -77,7 +79,7 @@ def test_a_python_command_does_what_the_readme_says(
     latest = str(runs[-1]) if runs else ""
     command = command.replace("runs/<folder>", shlex.quote(latest)).replace("FILE", "play.txt")
     _, script, *words = shlex.split(command)
-    if script == "train.py":
+    if script != "sample.py":
         words = small(words)
     program.setattr(sys, "argv", [str(place / script), *words])
     before = set(place.rglob("result.json"))
@@ -85,13 +87,17 @@ def test_a_python_command_does_what_the_readme_says(
         runpy.run_path(str(place / script), run_name="__main__")
     except SystemExit as left:
         assert not left.code, left.code
-    if script == "train.py":
-        after = set(place.rglob("result.json"))
-        made = after - before or {Path(latest) / "result.json"}
-        assert {read_result(path.parent)["status"] for path in made} == {"finished"}
-    else:
-        printed = capsys.readouterr().out
+    made = set(place.rglob("result.json")) - before
+    printed = capsys.readouterr().out
+    if script == "sample.py":
         assert printed.startswith("ROMEO:") and len(printed) == len("ROMEO:") + 300 + 1
+    elif script != "train.py":
+        assert re.search(r"time of the bare loop: \d+\.\d{3}\n$", printed)
+    elif words[0].startswith("--"):
+        assert "block_size: 16" in printed and not made
+    else:
+        ended = made or {Path(latest) / "result.json"}
+        assert {read_result(path.parent)["status"] for path in ended} == {"finished"}
 
 
 def test_the_other_commands_exist() -> None:

@@ -19,6 +19,7 @@ from hypothesis import strategies as st
 
 from data.corpus import read_files
 from data.datamodule import CharDataModule
+from data.tokenizer import start_ids
 
 PATIENT = settings(deadline=None)  # another process may have the machine
 VERSE = "To be, or not to be, that is the question:\n"
@@ -154,8 +155,7 @@ def test_the_vocabulary_is_that_of_the_whole_text() -> None:
     assert "日" in text_of(data, data.val) and "本" in text_of(data, data.test)
     assert not {"日", "本"} & set(text_of(data, data.train))
     assert data.vocab_size == len(set(text))
-    assert text_of(data, data.start("日本")[0]) == "日本"
-    assert text_of(data, data.start("")[0]) == "\n"
+    assert text_of(data, start_ids(data.tokenizer, "日本")[0]) == "日本"
 
 
 def test_unigram_entropy_is_that_of_the_training_split_in_nats() -> None:
