@@ -8,6 +8,7 @@ Only the run folder is read: its configuration, its vocabulary and checkpoints/b
 import argparse
 import sys
 from pathlib import Path
+from typing import Any
 
 from job.folder import one_line
 
@@ -47,11 +48,9 @@ def sample(arguments: argparse.Namespace) -> str:
             )
 
     import torch
-    from hydra.utils import instantiate
+    from hydra.utils import get_class, instantiate
     from omegaconf import OmegaConf
     from tokenizers import Tokenizer
-
-    from data.tokenizer import continue_text
 
     tokenizer = Tokenizer.from_file(str(folder / "tokenizer.json"))
     config = OmegaConf.load(folder / ".hydra/config.yaml")
@@ -62,7 +61,8 @@ def sample(arguments: argparse.Namespace) -> str:
     net.load_state_dict({name.removeprefix("net."): value for name, value in state.items()})
     options = {key: getattr(arguments, key) for key in ("temperature", "top_k", "seed")}
     prompt, length = arguments.prompt, arguments.max_new_tokens
-    return str(prompt + continue_text(net, tokenizer, prompt, length, **options))
+    data: Any = get_class(config.data._target_)  # its class says how to go on; no data are read
+    return str(prompt + data.continue_text(net, tokenizer, prompt, length, **options))
 
 
 if __name__ == "__main__":

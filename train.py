@@ -59,8 +59,8 @@ def train(cfg: DictConfig, folder: Path, overrides: list[str]) -> float:
     if cfg.compile:
         net.compile()
     result = outcome.fit(trainer, task, data, cfg.resume, stop)
-    result |= run_folder.identity(config, overrides) | {"causal_in_training": causal}
-    result |= outcome.measured(task, data, checkpoint, clock)
+    result |= run_folder.identity(config, overrides)
+    result |= outcome.measured(task, data, checkpoint, clock, causal)
     if result["status"] == "finished":
         result |= outcome.final_losses(task, data, checkpoint.folder / "best.ckpt")
         outcome.write_sample(task, data, folder, seed=cfg.seed, **cfg.sample)

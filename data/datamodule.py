@@ -7,11 +7,12 @@ from typing import Any
 
 import lightning.pytorch as pl
 import torch
+from tokenizers import Tokenizer
 from torch import nn
 from torch.utils.data import DataLoader
 
 from data.tokenizer import build_tokenizer, continue_text, encode
-from data.windows import RandomWindows, evenly_spaced, whole
+from data.windows import RandomRows, RandomWindows, evenly_spaced, whole
 
 EVAL_CHARACTERS = 16_384  # an evaluation batch, whatever batch_size and block_size are
 SPLITS = ("training", "validation", "test")
@@ -30,6 +31,8 @@ class CharDataModule(pl.LightningDataModule):
     Raises:
         ValueError: a split too short for one window, or fewer windows than a batch has rows.
     """
+
+    continue_text = staticmethod(continue_text)  # how a net trained on these data writes
 
     def __init__(
         self,
@@ -55,14 +58,20 @@ class CharDataModule(pl.LightningDataModule):
         self.num_workers, self.eval_batches = num_workers, eval_batches
         text = corpus(path, encoding)
         self.sha256 = hashlib.sha256(text.encode()).hexdigest()
-        self.tokenizer = build_tokenizer(text)
-        self.vocab_size = self.tokenizer.get_vocab_size()
         name = getattr(getattr(corpus, "func", corpus), "__name__", "the text")  # of a partial
         self.source = name if path is None else str(path)
-        self.train, self.val, self.test = self._split(encode(self.tokenizer, text), split)
+        self.tokenizer, ids = self._encode(text)
+        self.vocab_size = self.tokenizer.get_vocab_size()
+        self.train, self.val, self.test = self._split(ids, split)
+        self._check(len(ids))
+
+    def _encode(self, text: str) -> tuple[Tokenizer, torch.Tensor]:
+        """The tokenizer and the text's ids (N,)."""
+        tokenizer = build_tokenizer(text)
+        return tokenizer, encode(tokenizer, text)
 
     def _split(self, ids: torch.Tensor, split: Sequence[float]) -> list[torch.Tensor]:
-        """Cut the ids at the fractions' running sums and refuse what is too short to use."""
+        """Cut the ids at the fractions' running sums."""
         if len(split) not in (2, 3) or min(split) < 0 or not abs(sum(split) - 1) <= 1e-6:
             raise ValueError(
                 f"data.split={list(split)} must be two or three fractions that sum to 1, "
@@ -70,28 +79,34 @@ class CharDataModule(pl.LightningDataModule):
             )
         cuts = [round(len(ids) * end) for end in itertools.accumulate(split[:-1])]
         parts = [ids[start:end] for start, end in itertools.pairwise([0, *cuts, len(ids)])]
-        parts += [ids[:0]] * (3 - len(parts))
-        for name, part in zip(SPLITS, parts, strict=True):
+        return parts + [ids[:0]] * (3 - len(parts))
+
+    def _check(self, total: int) -> None:
+        """Refuse splits too short to use."""
+        for name, part in zip(SPLITS, (self.train, self.val, self.test), strict=True):
             wanted = self.block_size + 1
             if len(part) < wanted and not (name == "test" and len(part) == 0):
                 raise ValueError(
-                    f"the {name} split of {self.source} has {len(part)} of {len(ids)} characters, "
+                    f"the {name} split of {self.source} has {len(part)} of {total} characters, "
                     f"but one window needs {wanted} (data.block_size + 1): give more text, "
                     "a smaller data.block_size or another data.split"
                 )
-        if (windows := len(parts[0]) - self.block_size) < self.batch_size:
+        if (windows := len(self.train) - self.block_size) < self.batch_size:
             raise ValueError(
                 f"data.batch_size={self.batch_size} is more than the {windows} different windows "
-                f"of {self.block_size} in {len(parts[0])} training characters: "
+                f"of {self.block_size} in {len(self.train)} training characters: "
                 "give more text or a smaller batch"
             )
-        return parts
+
+    def characters(self, part: torch.Tensor) -> torch.Tensor:
+        """The ids of a split, in a row."""
+        return part
 
     @property
     def unigram_entropy(self) -> float:
         """Entropy of the training split's character frequencies: the loss of knowing only them."""
-        p = torch.bincount(self.train, minlength=self.vocab_size).double() / len(self.train)
-        return float(torch.special.entr(p).sum())
+        counts = torch.bincount(self.characters(self.train)).double()
+        return float(torch.special.entr(counts / counts.sum()).sum())
 
     @property
     def eval_batch_size(self) -> int:
@@ -104,7 +119,7 @@ class CharDataModule(pl.LightningDataModule):
 
     def sample(self, net: nn.Module, max_new_tokens: int, **how: Any) -> str:
         """Text that the net writes from an empty prompt."""
-        return continue_text(net, self.tokenizer, "", max_new_tokens, **how)
+        return self.continue_text(net, self.tokenizer, "", max_new_tokens, **how)
 
     def describe(self) -> str:
         """One line for the console."""
@@ -115,7 +130,7 @@ class CharDataModule(pl.LightningDataModule):
         """Evaluation batches that read a split once, without overlap."""
         return whole(ids, self.block_size, self.eval_batch_size)
 
-    def windows(self, rank: int = 0) -> RandomWindows:
+    def windows(self, rank: int = 0) -> RandomRows:
         """The training micro-batches by number."""
         return RandomWindows(
             self.train,

@@ -74,7 +74,27 @@ def continue_text(
         how: `temperature` and `top_k`.
     """
     start = start_ids(tokenizer, prompt).to(next(net.parameters()).device)
-    key = random.Random(f"sample {seed}").getrandbits(63)
-    generator = torch.Generator().manual_seed(key)
-    ids = net.generate(start, max_new_tokens, generator=generator, **how)  # type: ignore[operator]
+    ids = net.generate(start, max_new_tokens, generator=sampling(seed), **how)  # type: ignore[operator]
     return tokenizer.decode(ids[0, start.shape[1] :].tolist())
+
+
+def continue_lines(
+    net: nn.Module, tokenizer: Tokenizer, prompt: str, max_new_tokens: int, *, seed: int, **how: Any
+) -> str:
+    """As `continue_text`, for a net that has seen single lines: it sees its present line only.
+
+    That is the line end before it and what is written of it, also where the prompt has no line end.
+    """
+    ids = start_ids(tokenizer, f"\n{prompt}").to(next(net.parameters()).device)
+    before, generator = ids.shape[1], sampling(seed)
+    line_end = tokenizer.get_vocab()["\n"]
+    for _ in range(max_new_tokens):
+        start = int(ids[0].eq(line_end).nonzero()[-1])
+        line = net.generate(ids[:, start:], 1, generator=generator, **how)  # type: ignore[operator]
+        ids = torch.cat([ids, line[:, -1:]], dim=1)
+    return tokenizer.decode(ids[0, before:].tolist())
+
+
+def sampling(seed: int) -> torch.Generator:
+    """The source of a text's randomness."""
+    return torch.Generator().manual_seed(random.Random(f"sample {seed}").getrandbits(63))

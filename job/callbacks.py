@@ -185,8 +185,8 @@ class Clock(pl.Callback):
         batch: torch.Tensor,
         batch_idx: int,
     ) -> None:
-        """Count a micro-batch (B, T + 1); log at the points of the training curves."""
-        self.tokens += batch[:, 1:].numel()
+        """Count a micro-batch (B, T + 1) without its padding (-1); log at the curves' points."""
+        self.tokens += int((batch[:, 1:] >= 0).sum())
         step = trainer.global_step
         logs = step % task.log_every == 0 or step == trainer.max_steps  # type: ignore[operator]
         if (batch_idx + 1) % trainer.accumulate_grad_batches == 0 and logs:

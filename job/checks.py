@@ -56,6 +56,12 @@ def check(cfg: Any, folder: Path) -> None:
             what = "a whole number" if key in WHOLE else "a number"
             limit = "" if least == -math.inf else f" of at least {least}"
             raise ValueError(f"{key} must be {what}{limit}, got {value}")
+    for key in ("bias", "learn_embed_scale"):
+        if not isinstance(cfg.model[key], bool):
+            raise ValueError(f"model.{key} must be true or false, got {cfg.model[key]}")
+    for key, value in cfg.model.items():
+        if key.endswith("_norm") and isinstance(value, str):
+            raise ValueError(f"model.{key}={value} is a name only; use +norm@model.{key}={value}")
     trainer = cfg.trainer
     if taken := [key for key in OURS if key in trainer]:
         raise ValueError(f"trainer.{taken[0]} is set by train.py; leave it out")

@@ -46,12 +46,17 @@ def final_losses(task: Any, data: Any, best: Path) -> dict[str, float]:
     return losses | {"test_best": task.evaluate(data.whole(data.test))}
 
 
-def measured(task: Any, data: Any, checkpoint: Checkpoint, clock: Clock) -> dict[str, Any]:
-    """The part of result.json that training itself fills."""
-    params = sum(p.numel() for p in task.net.parameters())
-    weights = (torch.nn.Linear, torch.nn.Embedding)
-    parts = (m for m in task.net.modules() if isinstance(m, weights))
-    outside = sum(p.numel() for m in parts for p in m.parameters(recurse=False))
+def measured(
+    task: Any, data: Any, checkpoint: Checkpoint, clock: Clock, causal_at_start: bool
+) -> dict[str, Any]:
+    """The part of result.json that training itself fills.
+
+    A norm's warm-up may leak where the rest of training does not, so causality is measured twice.
+    """
+    causal_at_end = task.is_causal(data.windows()[0][:4].to(task.device))
+    tokens = [getattr(module, "tokens_per_statistic", 0) for module in task.net.modules()]
+    params = {name: p.numel() for name, p in task.net.named_parameters()}
+    in_norms = [name for name in params if any(part.endswith("norm") for part in name.split("."))]
     return {
         "steps": task.trainer.global_step,
         "loss_initial": task.loss_initial,
@@ -59,8 +64,11 @@ def measured(task: Any, data: Any, checkpoint: Checkpoint, clock: Clock) -> dict
         **checkpoint.state_dict(),
         **clock.state_dict(),
         "tokens_per_second": clock.tokens / clock.seconds if clock.seconds else math.nan,
-        "params": params,
-        "norm_params": params - outside,
+        "params": sum(params.values()),
+        "norm_params": sum(params[name] for name in in_norms),
+        "tokens_per_statistic": min(filter(None, tokens), default=None),  # of a micro-batch
+        "causal_in_training": causal_at_start and causal_at_end,
+        "causal_at_end": causal_at_end,
         "unigram_entropy": data.unigram_entropy,
         "corpus_sha256": data.sha256,
         "device": str(task.trainer.strategy.root_device),

@@ -11,11 +11,11 @@ from job.folder import Refused, key_of, quoted, read_result
 
 log = logging.getLogger("normlab")
 
-# What may differ when a run goes on. The text may lie elsewhere: its SHA-256 is compared instead.
+# What may differ when a run goes on, and any `total_steps` (the schedule's, and of norms with a
+# warm-up). The text may lie elsewhere: its SHA-256 is compared instead.
 MAY_DIFFER = (
     "trainer.",
     "probes.",
-    "scheduler.total_steps",
     "compile",
     "log_every",
     "resume",
@@ -75,7 +75,9 @@ def check_resumable(
     old = flat(yaml.safe_load((folder / ".hydra" / "config.yaml").read_text("utf-8")))
     new = flat(config)
     differing = sorted(key for key in old.keys() | new.keys() if old.get(key) != new.get(key))
-    refused = [key for key in differing if not key.startswith(MAY_DIFFER)]
+    refused = [
+        key for key in differing if not (key.startswith(MAY_DIFFER) or key.endswith(".total_steps"))
+    ]
     if "norm_name" in refused:  # says it all
         refused = [key for key in refused if not key.startswith(("norm.", "model.norm."))]
     if refused:

@@ -1,7 +1,18 @@
-"""A decoder-only character transformer in the style of nanoGPT; the norm comes in as an argument.
+"""A decoder-only character transformer in the style of nanoGPT; the norms come in as arguments.
 
-Sources: Vaswani et al. 2017 (https://arxiv.org/abs/1706.03762), Radford et al. 2019 (GPT-2), Xiong
-et al. 2020 (pre and post placement, https://arxiv.org/abs/2002.04745).
+Sources: Vaswani et al. 2017 (https://arxiv.org/abs/1706.03762), Radford et al. 2019 (GPT-2). Each
+block adds F, its attention and then its MLP, to the residual stream x. `placement` says where the
+norms N stand, and whether one follows the last block:
+
+    pre       x + F(N(x))         yes   Xiong et al. 2020, https://arxiv.org/abs/2002.04745
+    post      N(x + F(x))         no    Vaswani et al. 2017
+    sandwich  x + N2(F(N(x)))     yes   Peri-LN, Kim et al. 2025, https://arxiv.org/abs/2502.02732
+    out       x + N(F(x))         yes   OLMo 2, 2025, https://arxiv.org/abs/2501.00656
+    deepnorm  N(alpha x + F(x))   no    DeepNet, Wang et al. 2022, https://arxiv.org/abs/2203.00555
+
+alpha = (2 n_layer)^(1/4). `residual_gate`, a learned factor on F (on N2 or N of F): `rezero`, one a
+block, from 0 (Bachlechner et al. 2020, https://arxiv.org/abs/2003.04887); `skipinit`, one a branch,
+from 1 / sqrt(2 n_layer) (De, Smith 2020, https://arxiv.org/abs/2002.10444).
 
 Legend: B batch, T time, C channels (n_embd), H heads, D head size, V vocabulary.
 """
@@ -14,21 +25,34 @@ import torch
 from torch import nn
 from torch.nn import functional as F
 
+Norm = Callable[[int], nn.Module]  # called with the number of features
+CHOICES = {
+    "placement": ("pre", "post", "sandwich", "out", "deepnorm"),
+    "residual_gate": ("none", "rezero", "skipinit"),
+    "init": ("nanogpt", "xavier"),
+}
+
 
 class Attention(nn.Module):
     """Causal multi-head self-attention, (B, T, C) -> (B, T, C)."""
 
-    def __init__(self, n_embd: int, n_head: int, dropout: float, bias: bool) -> None:
+    def __init__(
+        self, n_embd: int, n_head: int, dropout: float, bias: bool, qk_norm: Norm | None
+    ) -> None:
         super().__init__()
         self.n_head, self.dropout = n_head, dropout
         self.qkv = nn.Linear(n_embd, 3 * n_embd, bias=bias)
         self.proj = nn.Linear(n_embd, n_embd, bias=bias)
+        self.q_norm = None if qk_norm is None else qk_norm(n_embd // n_head)
+        self.k_norm = None if qk_norm is None else qk_norm(n_embd // n_head)
 
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
+    def forward(self, x: torch.Tensor, mask: torch.Tensor | None = None) -> torch.Tensor:
         """Mix each token with those before it; so no real token sees padding on the right."""
         B, T, C = x.shape
-        qkv = self.qkv(x).view(B, T, 3, self.n_head, C // self.n_head)
-        q, k, v = qkv.permute(2, 0, 3, 1, 4)  # each (B, H, T, D)
+        q, k, v = self.qkv(x).view(B, T, 3, self.n_head, C // self.n_head).unbind(2)  # (B, T, H, D)
+        if self.q_norm is not None and self.k_norm is not None:
+            q, k = self.q_norm(q, mask), self.k_norm(k, mask)
+        q, k, v = (part.transpose(1, 2) for part in (q, k, v))  # each (B, H, T, D)
         dropout = self.dropout if self.training else 0.0
         y = F.scaled_dot_product_attention(q, k, v, dropout_p=dropout, is_causal=True)
         y = y.transpose(1, 2).reshape(B, T, C)
@@ -44,40 +68,67 @@ class MLP(nn.Module):
         self.fc = nn.Linear(n_embd, 4 * n_embd, bias=bias)
         self.proj = nn.Linear(4 * n_embd, n_embd, bias=bias)
 
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        """Transform each token on its own."""
+    def forward(self, x: torch.Tensor, mask: torch.Tensor | None = None) -> torch.Tensor:
+        """Transform each token on its own; so no use for `mask`."""
         return F.dropout(self.proj(F.gelu(self.fc(x))), self.dropout, self.training)
 
 
 class Block(nn.Module):
-    """Attention and MLP, each with a norm and a residual connection, (B, T, C) -> (B, T, C)."""
+    """Attention and MLP, each in a residual connection, (B, T, C) -> (B, T, C)."""
 
     def __init__(
         self,
         n_embd: int,
-        n_head: int,
-        norm: Callable[[int], nn.Module],
-        *,
+        n_layer: int,
+        branches: tuple[Attention, MLP],
+        norms: tuple[Norm, Norm],
         placement: str,
-        dropout: float,
-        bias: bool,
+        residual_gate: str,
     ) -> None:
         super().__init__()
-        self.placement = placement
-        self.attention_norm = norm(n_embd)
-        self.attention = Attention(n_embd, n_head, dropout, bias)
-        self.mlp_norm = norm(n_embd)
-        self.mlp = MLP(n_embd, dropout, bias)
+        self.placement, self.alpha = placement, (2 * n_layer) ** 0.25
+        attention_norm, mlp_norm = norms
+        self.attention_norm, self.attention = attention_norm(n_embd), branches[0]
+        self.mlp_norm, self.mlp = mlp_norm(n_embd), branches[1]
+        sandwich = placement == "sandwich"
+        self.attention_out_norm = attention_norm(n_embd) if sandwich else None
+        self.mlp_out_norm = mlp_norm(n_embd) if sandwich else None
+        starts = {"none": [], "rezero": [0.0], "skipinit": 2 * [(2 * n_layer) ** -0.5]}
+        self.gates = nn.ParameterList(torch.tensor(start) for start in starts[residual_gate])
 
     def forward(self, x: torch.Tensor, mask: torch.Tensor | None = None) -> torch.Tensor:
-        """pre: x + F(N(x)). post: N(x + F(x))."""
-        if self.placement == "pre":
-            x = x + self.attention(self.attention_norm(x, mask))
-            x = x + self.mlp(self.mlp_norm(x, mask))
-        else:
-            x = self.attention_norm(x + self.attention(x), mask)
-            x = self.mlp_norm(x + self.mlp(x), mask)
+        """The formulas at the top of this file."""
+        gates = tuple(self.gates) or (None,)  # the first is attention's, the last the MLP's
+        for branch, norm, out_norm, gate in (
+            (self.attention, self.attention_norm, self.attention_out_norm, gates[0]),
+            (self.mlp, self.mlp_norm, self.mlp_out_norm, gates[-1]),
+        ):
+            y = branch(norm(x, mask) if self.placement in ("pre", "sandwich") else x, mask)
+            y = norm(y, mask) if self.placement == "out" else y
+            y = y if out_norm is None else out_norm(y, mask)
+            y = y if gate is None else gate * y
+            x = self.alpha * x if self.placement == "deepnorm" else x
+            x = norm(x + y, mask) if self.placement in ("post", "deepnorm") else x + y
         return x
+
+
+@torch.no_grad()
+def check_token_wise(norm: Norm, dim: int) -> None:
+    """Refuse a norm on q and k that keeps statistics, mixes tokens (tried), or fails on them."""
+    draw = torch.Generator().manual_seed(0)
+    x, y = torch.randn(2, 2, 3, 2, dim, generator=draw, dtype=torch.float64)  # each (B, T, H, D)
+    mask, fault = torch.ones(2, 3, dtype=torch.bool), ""
+    try:
+        probe = norm(dim).double()
+        fault = "keeps statistics" if any(True for _ in probe.buffers()) else ""
+        for token in ((0, 0), (1, 2)):  # stays, while others change
+            y[token] = x[token]
+            change = probe(x, mask)[token] - probe(y, mask)[token]
+            fault = fault or ("" if change.abs().max() <= 1e-9 else "mixes tokens")
+    except Exception as error:
+        fault = fault or f"fails: {' '.join(str(error).split())}"
+    if fault:
+        raise ValueError(f"model.qk_norm must take each token alone, this {fault}; use rmsnorm")
 
 
 class GPT(nn.Module):
@@ -85,17 +136,23 @@ class GPT(nn.Module):
 
     Args:
         norm: called as `norm(n_embd)` once for each site, so no two sites share a module.
-        placement: `pre` (with a norm after the last block) or `post` (without).
+        placement, residual_gate: see the top of this file.
         init: `nanogpt`: N(0, 0.02), residual projections over sqrt(2 n_layer). `xavier`: variance
             2 / (fan in + fan out) for each matrix (Q, K and V count as three), embeddings 1 /
-            n_embd.
-        embed_scale: a fixed factor on the embeddings. Norms rescale their input; without one the
-            scale matters.
+            n_embd. With `placement=deepnorm` always `xavier`, and all but Q and K (8 n_layer)^(1/4)
+            times smaller.
+        embed_scale: a factor on the embeddings, or the start of a learned one (learn_embed_scale).
+            Norms rescale their input; without one the scale matters.
+        attention_norm, mlp_norm, final_norm: norms for these sites instead of the common one. A
+            final_norm also stands where the placement has none.
+        embedding_norm: a norm on the scaled embeddings.
+        qk_norm: called as `qk_norm(D)`, a norm on q and one on k, each (B, T, H, D).
         seed: of the initial weights. Each parameter has its own generator, seeded by (seed, name),
-            so two models with other norms or placements share their other weights to the bit.
+            so two models with other norms, sites, placements or gates share their other weights to
+            the bit, up to deepnorm's factors.
 
     Raises:
-        ValueError: a size, placement or init that cannot be.
+        ValueError: a size, option or norm that cannot be.
     """
 
     def __init__(
@@ -105,58 +162,73 @@ class GPT(nn.Module):
         n_layer: int,
         n_head: int,
         n_embd: int,
-        norm: Callable[[int], nn.Module],
+        norm: Norm,
         *,
         placement: str = "pre",
+        residual_gate: str = "none",
         init: str = "nanogpt",
         embed_scale: float = 1.0,
+        learn_embed_scale: bool = False,
+        attention_norm: Norm | None = None,
+        mlp_norm: Norm | None = None,
+        final_norm: Norm | None = None,
+        embedding_norm: Norm | None = None,
+        qk_norm: Norm | None = None,
         dropout: float = 0.0,
         bias: bool = False,
         seed: int = 1,
     ) -> None:
         super().__init__()
         if min(vocab_size, block_size, n_layer, n_head, n_embd) < 1 or n_embd % n_head:
-            raise ValueError(
-                "model sizes must be at least 1 and n_embd divisible by n_head, "
-                f"got {vocab_size=} {block_size=} {n_layer=} {n_head=} {n_embd=}"
-            )
-        if placement not in ("pre", "post"):
-            raise ValueError(f"model.placement={placement} is not known; use pre or post")
-        if init not in ("nanogpt", "xavier"):
-            raise ValueError(f"model.init={init} is not known; use nanogpt or xavier")
+            got = f"{vocab_size=} {block_size=} {n_layer=} {n_head=} {n_embd=}"
+            raise ValueError(f"model sizes must be >= 1 and n_embd divisible by n_head, got {got}")
         if not 0 <= dropout < 1:
             raise ValueError(f"model.dropout={dropout} must be at least 0 and below 1")
-        self.block_size, self.dropout, self.embed_scale = block_size, dropout, embed_scale
-        torch.manual_seed(
-            random.Random(f"norms {seed}").getrandbits(63)
-        )  # if a norm draws its start
+        chosen = {"placement": placement, "residual_gate": residual_gate, "init": init}
+        for key, value in chosen.items():
+            if value not in CHOICES[key]:
+                known = " | ".join(CHOICES[key])
+                raise ValueError(f"model.{key}={value} is not known; use {known}")
+        if qk_norm is not None:
+            check_token_wise(qk_norm, n_embd // n_head)
+        self.block_size, self.dropout = block_size, dropout
+        torch.manual_seed(random.Random(f"norms {seed}").getrandbits(63))  # a norm may draw
         self.token_embedding = nn.Embedding(vocab_size, n_embd)
         self.position_embedding = nn.Embedding(block_size, n_embd)
-        self.blocks = nn.ModuleList(
-            Block(n_embd, n_head, norm, placement=placement, dropout=dropout, bias=bias)
-            for _ in range(n_layer)
-        )
-        self.final_norm = norm(n_embd) if placement == "pre" else None
-        self._init_weights(init, n_layer, n_embd, seed)
+        self.embed_scale: float | nn.Parameter = embed_scale
+        if learn_embed_scale:
+            self.embed_scale = nn.Parameter(torch.tensor(float(embed_scale)))
+        self.embedding_norm = None if embedding_norm is None else embedding_norm(n_embd)
+        norms = attention_norm or norm, mlp_norm or norm
+        self.blocks = nn.ModuleList()
+        for _ in range(n_layer):
+            attention = Attention(n_embd, n_head, dropout, bias, qk_norm)
+            branches = attention, MLP(n_embd, dropout, bias)
+            self.blocks.append(Block(n_embd, n_layer, branches, norms, placement, residual_gate))
+        closing = final_norm or (norm if placement in ("pre", "sandwich", "out") else None)
+        self.final_norm = None if closing is None else closing(n_embd)
+        self._init_weights(init, placement == "deepnorm", n_layer, seed)
 
     @torch.no_grad()
-    def _init_weights(self, init: str, n_layer: int, n_embd: int, seed: int) -> None:
+    def _init_weights(self, init: str, deepnorm: bool, n_layer: int, seed: int) -> None:
         """The one place where weights get their start; norms keep the one they were built with."""
         for name, module in self.named_modules():
-            if not isinstance(module, nn.Linear | nn.Embedding):
+            if not isinstance(module, nn.Linear | nn.Embedding) or "norm" in name:
                 continue
-            if init == "nanogpt":
+            if init == "nanogpt" and not deepnorm:
                 std = 0.02 / math.sqrt(2 * n_layer) if name.endswith("proj") else 0.02
             elif isinstance(module, nn.Embedding):
-                std = n_embd**-0.5
+                std = module.embedding_dim**-0.5
             else:
-                fan_out = n_embd if name.endswith("qkv") else module.out_features
+                fan_out = module.in_features if name.endswith("qkv") else module.out_features
                 std = math.sqrt(2 / (module.in_features + fan_out))
-            # random.Random hashes a string with SHA-512: stable over processes and versions, unlike
-            # hash()
+            # random.Random hashes a string with SHA-512: unlike hash(), stable over processes
             key = random.Random(f"init {seed} {name}.weight").getrandbits(63)
             generator = torch.Generator().manual_seed(key)
             module.weight.copy_(std * torch.randn(module.weight.shape, generator=generator))
+            if isinstance(module, nn.Linear) and deepnorm:
+                but_q_and_k = slice(2 * module.in_features if name.endswith("qkv") else 0, None)
+                module.weight[but_q_and_k] *= (8 * n_layer) ** -0.25  # beta
             if isinstance(module, nn.Linear) and module.bias is not None:
                 module.bias.zero_()
 
@@ -170,12 +242,13 @@ class GPT(nn.Module):
         """
         T = idx.shape[1]
         if T > self.block_size:
-            raise ValueError(
-                f"the model reads at most block_size={self.block_size} characters, got {T}"
-            )
+            raise ValueError(f"the model reads at most block_size={self.block_size} ids, got {T}")
         positions = torch.arange(T, device=idx.device)
         x = self.token_embedding(idx) + self.position_embedding(positions)  # (B, T, C)
-        x = F.dropout(self.embed_scale * x, self.dropout, self.training)
+        x = self.embed_scale * x
+        if self.embedding_norm is not None:
+            x = self.embedding_norm(x, mask)
+        x = F.dropout(x, self.dropout, self.training)
         for block in self.blocks:
             x = block(x, mask)
         if self.final_norm is not None:
@@ -192,25 +265,17 @@ class GPT(nn.Module):
         top_k: int | None = None,
         generator: torch.Generator | None = None,
     ) -> torch.Tensor:
-        """Continue idx (B, T) by `max_new_tokens` ids, in the mode (train or eval) the model is in.
+        """Continue idx (B, T) to (B, T + max_new_tokens), in the mode (train or eval) that is set.
 
-        Args:
-            idx: (B, T) ids to go on from.
-            max_new_tokens: how many to add.
-            temperature: below 1 keeps to likely characters, 0 takes the likeliest.
-            top_k: draw from the k likeliest characters only.
-            generator: the source of randomness, apart from training's.
-
-        Returns:
-            (B, T + max_new_tokens); the model itself sees the last block_size of them.
+        The model sees the last block_size ids. A temperature below 1 keeps to likely characters, 0
+        takes the likeliest; top_k draws from the k likeliest only; the generator is apart from
+        training's.
 
         Raises:
             ValueError: a negative temperature or a top_k below 1.
         """
         if not temperature >= 0 or (top_k is not None and top_k < 1):
-            raise ValueError(
-                f"temperature must be >= 0 and top_k >= 1, got {temperature=} {top_k=}"
-            )
+            raise ValueError(f"need temperature >= 0 and top_k >= 1, got {temperature=} {top_k=}")
         for _ in range(max_new_tokens):
             # (B, V), drawn from on the CPU: one seed gives one text on every device
             logits = self(idx[:, -self.block_size :])[:, -1].cpu().double()

@@ -1,7 +1,8 @@
 """LitGPT: the task around the net. Loss, parameter groups, schedule, and what is logged.
 
 Legend: B batch, T time, V vocabulary. Losses are in nats per character, steps are optimizer updates
-done.
+done. A batch is (B, T + 1) ids; padding, on the right of shorter rows, has the id -1. A position is
+real where its target is.
 """
 
 import copy
@@ -17,9 +18,13 @@ from torch.nn import functional as F
 from torch.optim.lr_scheduler import LambdaLR
 from torch.optim.optimizer import Optimizer
 
+PADDING = -1  # as data/lines.py has it
+
 
 class LitGPT(pl.LightningModule):
     """Trains a net (B, T) ids -> (B, T, V) logits on next-character cross-entropy.
+
+    Where rows are padded the net is also given the mask (B, T) of real positions.
 
     Args:
         optimizer: called with two parameter groups, the decaying one first.
@@ -124,8 +129,8 @@ class LitGPT(pl.LightningModule):
         self._sum = self._count = 0.0
 
     def validation_step(self, batch: torch.Tensor, batch_idx: int) -> None:
-        """Add one batch (B, T + 1) to the running sum; a window counts by its characters."""
-        characters = batch[:, 1:].numel()
+        """Add one batch (B, T + 1) to the running sum; a row counts by its characters."""
+        characters = int((batch[:, 1:] != PADDING).sum())
         self._sum += self.cross_entropy(batch).item() * characters
         self._count += characters
 
@@ -140,9 +145,11 @@ class LitGPT(pl.LightningModule):
             self.log_now({"loss/val": self.loss_val})
 
     def cross_entropy(self, batch: torch.Tensor) -> torch.Tensor:
-        """Mean loss over all B * T predictions of a batch (B, T + 1)."""
-        logits = self.net(batch[:, :-1])
-        return F.cross_entropy(logits.flatten(0, 1).float(), batch[:, 1:].flatten())
+        """Mean loss over all real targets of a batch (B, T + 1): all B * T without padding."""
+        targets = batch[:, 1:]
+        logits = logits_of(self.net, batch[:, :-1], targets != PADDING)
+        flat = logits.flatten(0, 1).float()
+        return F.cross_entropy(flat, targets.flatten(), ignore_index=PADDING)
 
     @torch.no_grad()
     def evaluate(self, batches: Iterable[torch.Tensor]) -> float:
@@ -160,19 +167,23 @@ class LitGPT(pl.LightningModule):
     def is_causal(self, batch: torch.Tensor) -> bool:
         """Whether later tokens leave earlier logits alone in train mode, on a batch (B, T + 1).
 
-        Every token of the second half is replaced; in a causal net the logits of the first half
-        stay. Their largest change is compared with 1e-5 of the logits' RMS, far above float32
-        rounding, far below a leak.
+        Every token of the second half (of the longest row) is replaced, padding stays; in a causal
+        net the logits of the first half stay. Their largest change is compared with 1e-5 of the
+        logits' RMS, far above float32 rounding, far below a leak.
         """
-        net = copy.deepcopy(self.net).train()  # a copy: running statistics may move
-        before = batch[:, :-1]
-        half = (before.shape[1] + 1) // 2
-        after = before.clone()
-        after[:, half:] = (before[:, half:] + 1) % (before.max() + 1)
+        net = copy.deepcopy(self.net).train()
+        for parameter in net.parameters():
+            if not parameter.any():  # a gate that starts at 0 hides what leaks behind it
+                parameter.fill_(1.0)
+        before, real = batch[:, :-1], batch[:, 1:] != PADDING
+        half = (int(real.sum(1).max()) + 1) // 2
+        second = torch.arange(before.shape[1], device=batch.device) >= half
+        after = torch.where(real & second, (before + 1) % (before.max() + 1), before)
         logits = []
         for tokens in (before, after):
             torch.manual_seed(0)  # the same dropout both times
-            logits.append(net(tokens)[:, :half])
+            fresh = copy.deepcopy(net)  # running statistics move
+            logits.append(logits_of(fresh, tokens, real)[real & ~second])  # (real positions, V)
         change = (logits[0] - logits[1]).abs().max()
         return bool(change <= 1e-5 * logits[0].square().mean().sqrt())
 
@@ -188,6 +199,13 @@ class LitGPT(pl.LightningModule):
         """Hand values to every logger (`self.log` would cost 0.7 ms a step)."""
         for logger in self.trainer.loggers:
             logger.log_metrics(values, step=self.trainer.global_step)
+
+
+def logits_of(net: nn.Module, idx: torch.Tensor, real: torch.Tensor) -> torch.Tensor:
+    """What the net says at each position (B, T); a mask only where there is padding."""
+    if real.all():
+        return net(idx)  # type: ignore[no-any-return]
+    return net(idx.clamp(min=0), real)  # type: ignore[no-any-return]
 
 
 def warmup_cosine(

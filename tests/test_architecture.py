@@ -16,6 +16,7 @@ HEAVY = TORCH | LIGHTNING | HYDRA | TEXT
 RULES: dict[str, tuple[set[str], set[str]]] = {
     "model/norms": (TORCH, set()),
     "model/gpt.py": (TORCH, set()),
+    "model/statistics.py": (TORCH, set()),
     "model/lit.py": (TORCH | LIGHTNING, {"model"}),
     "data": (TORCH | LIGHTNING | TEXT, {"data"}),
     "job/folder.py": (set(), set()),

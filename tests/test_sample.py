@@ -224,6 +224,16 @@ def test_a_run_without_a_test_split_can_be_sampled_from(tmp_path: Path) -> None:
     assert len(write(run, "Thee", 9)) == 13
 
 
+def test_a_run_on_lines_begins_anew_after_each_line_end(tmp_path: Path) -> None:
+    path = tmp_path / "words.txt"
+    path.write_text(VERSE.replace(" ", "\n") * 20)
+    run = train_tiny(tmp_path / "run", "data=lines", f"data.path={path}", "trainer.max_steps=3")
+    path.unlink()
+    text = write(run, "", 500, temperature=0.8)
+    assert text == (run / "sample.txt").read_text() and text.count("\n") > 9
+    assert all(write(run, p, 500, temperature=0.8) == p + text for p in ("\n", "the\n", "o\nthe\n"))
+
+
 @pytest.mark.parametrize("part", [".hydra/config.yaml", "tokenizer.json", "checkpoints/best.ckpt"])
 def test_a_folder_without_one_of_its_parts_is_refused_by_name(
     folder: Path, part: str, tmp_path: Path

@@ -33,15 +33,15 @@ def start(*arguments: str, cwd: Path) -> subprocess.Popen[str]:
 
 @pytest.fixture(scope="module")
 def sweep(tmp_path_factory: pytest.TempPathFactory, tiny_text: Path) -> Iterator[Path]:
-    """Every norm with two seeds, not from the repository, on a path to stumble over."""
+    """Every norm with one seed, not from the repository, on a path to stumble over."""
     cwd = tmp_path_factory.mktemp("elsewhere")
     (cwd / "my file, [v2]=b.txt").write_bytes(tiny_text.read_bytes())
-    overrides = ["norm=glob(*)", "seed=1,2", "trainer.max_steps=12", "eval_every=6", "log_every=1"]
+    overrides = ["norm=glob(*)", "seed=2", "trainer.max_steps=4", "eval_every=2", "log_every=1"]
     path = "data.path='my file, [v2]=b.txt'"
     process = start(*TRAIN, "-m", *SMALL, *overrides, path, "hydra.job.chdir=true", cwd=cwd)
     out, err = process.communicate()
     assert process.returncode == 0, err
-    assert f"{2 * len(NORMS)} jobs: {2 * len(NORMS)} finished" in out
+    assert f"{len(NORMS)} jobs: {len(NORMS)} finished" in out
     assert "warn" not in err.lower()
     (folder,) = (cwd / "sweeps").iterdir()
     yield folder
@@ -49,7 +49,7 @@ def sweep(tmp_path_factory: pytest.TempPathFactory, tiny_text: Path) -> Iterator
 
 def test_a_sweep_leaves_one_finished_flat_folder_a_job(sweep: Path) -> None:
     folders = sorted(path.parent for path in sweep.glob("*/result.json"))
-    assert len(folders) == 2 * len(NORMS)
+    assert len(folders) == len(NORMS)
     for folder in folders:
         assert re.fullmatch(r"[A-Za-z0-9_.-]{1,60}", folder.name)
         result = read_result(folder)
@@ -82,7 +82,7 @@ def test_tensorboard_serves_every_run_with_its_curves(sweep: Path) -> None:
         assert all({"loss/train", "loss/val", "optim/lr"} <= t.keys() for t in tags.values())
         for job in jobs:
             points = ask(f"data/plugin/scalars/scalars?run={job}&tag=loss%2Fval")
-            assert [point[1] for point in points] == [0, 6, 12]
+            assert [point[1] for point in points] == [0, 2, 4]
     finally:
         process.terminate()
         process.communicate()

@@ -1,123 +1,120 @@
 r"""BatchNorm over batch and time (Ioffe, Szegedy 2015, arxiv.org/abs/1502.03167, algorithm 1).
 
-Every feature is normalized on its own, over all tokens of the batch:
+Every feature is normalized on its own, over all n = B T tokens:
 
-    mu_c  = mean over (b, t) of x_btc       var_c = mean over (b, t) of (x_btc - mu_c)^2
-    (biased) y_btc = (x_btc - mu_c) / sqrt(var_c + eps) * weight_c + bias_c
+    mu_c = mean of x_c     var_c = mean of (x_c - mu_c)^2     y_c = (x_c - mu_c) / sqrt(var_c + eps)
 
-            C features
-          [ . . . . . ]     The statistics run down the columns, through every token of every
-          sequence.
-    B x T [ . . . . . ]
-          [ . . . . . ]
-            | | | | |  -> mu, var of each feature
+            C features      then times weight_c, plus bias_c. The statistics run down the columns,
+          [ . . . . . ]     through every token of every sequence.
+    B x T [ . . . . . ]     **In training the future leaks**: at position t they contain the tokens
+            | | | | |       after t, and a model can lower its *training* loss through that channel.
+          mu, var of each   In evaluation it is closed: compare in eval mode.
 
-**Training and evaluation differ.** In training the statistics are the batch's own, and the running
-ones move towards them: `running = (1 - momentum) * running + momentum * batch`, with the *unbiased*
-variance n / (n - 1) var. In evaluation the running ones are used and nothing moves. They start at
-mean 0 and variance 1, of which (1 - momentum)^n is left after n steps: 35 % after 10, 1 % after 44.
-Early validation losses are poor for that reason alone.
-
-**In training the future leaks.** mu and var at position t contain the tokens after t, which are
-what the model is asked to predict (and so do the other sequences' tokens, whose windows may overlap
-this one). A language model can lower its *training* loss through that channel; in evaluation the
-channel is closed. So the training loss of a BatchNorm model is not comparable with another norm's:
-compare in eval mode.
+**Training and evaluation differ.** In training the statistics are the (micro-)batch's. Running ones
+move towards them, `running = (1 - momentum) running + momentum batch`, with the *unbiased* variance
+n / (n - 1) var, for evaluation. Of their start, 0 and 1, 35 % is left after 10 steps, 1 % after 44.
 """
+
+from itertools import repeat
+from typing import Any
 
 import torch
 from torch import nn
+from torch.autograd.function import once_differentiable
 
 
 class BatchNorm(nn.Module):
     """Normalize each feature over batch and time, (B, T, C) -> the same; any (..., C) works.
 
-    Equal to `nn.BatchNorm1d(C)` on the (B*T, C) view: outputs, gradients and buffers; a
-    `state_dict` of it loads. `weight` starts at 1, `bias` at 0, eps 1e-5 and momentum 0.1 are
-    PyTorch's.
+    Equal to `nn.BatchNorm1d(C)` on the (B*T, C) view; its `state_dict` loads.
 
     Args:
         dim: C, the number of features.
         eps: added to the variance.
-        momentum: weight of the newest batch in the running statistics; None averages over all
-            batches.
-        weight: learn a gain.
-        bias: learn a shift.
+        momentum: weight of the newest batch in the running statistics; None averages over all.
+        ghost: sequences in a sub-batch with statistics of its own (Hoffer et al. 2017), or None.
+        use_mask: leave padding out of the statistics (it becomes 0 in training).
 
     Raises:
-        ValueError: in training, fewer than two (real) tokens, which have no variance.
+        ValueError: in training, fewer than two (real) tokens.
 
-    >>> x = torch.randn(4, 3, 8, dtype=torch.float64)
-    >>> ours, theirs = BatchNorm(8).double(), nn.BatchNorm1d(8).double()
-    >>> torch.allclose(ours(x), theirs(x.view(12, 8)).view(4, 3, 8), rtol=0, atol=1e-12)
-    True
-    >>> torch.allclose(ours.running_var, theirs.running_var, rtol=0, atol=1e-12)
+    >>> x = torch.randn(4, 3, 8)
+    >>> torch.allclose(BatchNorm(8)(x), nn.BatchNorm1d(8)(x.mT).mT, atol=1e-5)
     True
     """
 
-    weight: nn.Parameter | None
-    bias: nn.Parameter | None
     running_mean: torch.Tensor
     running_var: torch.Tensor
     num_batches_tracked: torch.Tensor
 
     def __init__(
-        self,
-        dim: int,
-        *,
-        eps: float = 1e-5,
-        momentum: float | None = 0.1,
-        weight: bool = True,
-        bias: bool = True,
-    ) -> None:
+        self, dim: int, *, eps: float = 1e-5, momentum: float | None = 0.1,
+        ghost: int | None = None, use_mask: bool = True,
+    ) -> None:  # fmt: skip
         super().__init__()
+        if ghost is not None and ghost < 1:
+            raise ValueError(f"norm.ghost={ghost} must be at least 1 sequence, or null")
         self.dim, self.eps, self.momentum = dim, eps, momentum
-        self.register_parameter("weight", nn.Parameter(torch.ones(dim)) if weight else None)
-        self.register_parameter("bias", nn.Parameter(torch.zeros(dim)) if bias else None)
+        self.ghost, self.use_mask, self.tokens_per_statistic = ghost, use_mask, 0
+        self.weight, self.bias = nn.Parameter(torch.ones(dim)), nn.Parameter(torch.zeros(dim))
         self.register_buffer("running_mean", torch.zeros(dim))
         self.register_buffer("running_var", torch.ones(dim))
         self.register_buffer("num_batches_tracked", torch.tensor(0))
 
     def forward(self, x: torch.Tensor, mask: torch.Tensor | None = None) -> torch.Tensor:
-        """Normalize x, (B, T, C). Only tokens where `mask` (B, T) is True enter the statistics."""
+        """Normalize x, (B, T, C), over the tokens where `mask` (B, T) is True."""
         if x.shape[-1] != self.dim:
-            raise ValueError(
-                f"BatchNorm({self.dim}) got an input of shape {tuple(x.shape)}: "
-                "the last axis must be the features"
-            )
-        # Half precision has too few digits for a sum of squares: statistics in float32 or better.
-        y = x.to(torch.promote_types(x.dtype, torch.float32))
-        if self.training:
-            mean, var = self._batch_statistics(y.reshape(-1, self.dim) if mask is None else y[mask])
-        else:
-            mean, var = self.running_mean, self.running_var
-        y = (y - mean) * torch.rsqrt(var + self.eps)
-        if self.weight is not None:
-            y = y * self.weight
-        if self.bias is not None:
-            y = y + self.bias
-        return y.to(x.dtype)
-
-    def _batch_statistics(self, tokens: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-        """Mean and biased variance of (n, C) tokens; moves the running statistics on the way."""
-        n = len(tokens)
-        if n < 2:
-            raise ValueError(
-                f"BatchNorm in training needs at least 2 tokens to take a variance over, got {n}: "
-                "raise data.batch_size or data.block_size"
-            )
-        mean = tokens.mean(0)
-        var = (tokens - mean).square().mean(0)
-        with torch.no_grad():  # or the graph would grow from step to step
-            self.num_batches_tracked += 1
-            weight = 1 / int(self.num_batches_tracked) if self.momentum is None else self.momentum
-            self.running_mean.lerp_(mean.to(self.running_mean.dtype), weight)
-            self.running_var.lerp_((var * (n / (n - 1))).to(self.running_var.dtype), weight)
-        return mean, var
+            raise ValueError(f"BatchNorm({self.dim}) needs that last axis, got {tuple(x.shape)}")
+        if self.training and self.ghost and len(x) > self.ghost:
+            masks = repeat(None) if mask is None else mask.split(self.ghost)
+            parts = zip(x.split(self.ghost), masks)  # noqa: B905  `repeat` has no end
+            return torch.cat([self.forward(part, real) for part, real in parts])
+        y = x.to(torch.promote_types(x.dtype, torch.float32))  # a sum of squares needs the digits
+        if not self.training:
+            scale = self.weight * torch.rsqrt(self.running_var + self.eps)
+            return ((y - self.running_mean) * scale + self.bias).to(x.dtype)
+        mask = mask if self.use_mask else None
+        tokens = y.reshape(-1, self.dim) if mask is None else y[mask]  # (n, C)
+        if (n := len(tokens)) < 2:
+            more = "raise data.batch_size or data.block_size"
+            raise ValueError(f"BatchNorm in training needs at least 2 tokens, got {n}: {more}")
+        normalize: Any = _Normalize.apply
+        z, mean, var = normalize(tokens, self.weight, self.bias, self.eps)
+        self.tokens_per_statistic = n
+        self.num_batches_tracked += 1
+        rate = 1 / int(self.num_batches_tracked) if self.momentum is None else self.momentum
+        self.running_mean.lerp_(mean.to(self.running_mean.dtype), rate)
+        self.running_var.lerp_((var * (n / (n - 1))).to(self.running_var.dtype), rate)
+        z = z if mask is None else torch.zeros_like(y).masked_scatter(mask[..., None], z)
+        return z.view(x.shape).to(x.dtype)
 
     def extra_repr(self) -> str:
         """What `print(net)` shows."""
-        return (
-            f"{self.dim}, eps={self.eps}, momentum={self.momentum}, "
-            f"weight={self.weight is not None}, bias={self.bias is not None}"
-        )
+        options = f"eps={self.eps}, momentum={self.momentum}, ghost={self.ghost}"
+        return f"{self.dim}, {options}, use_mask={self.use_mask}"
+
+
+class _Normalize(torch.autograd.Function):
+    """The formula and its derivative in few passes over memory: (n, C) -> (n, C), mean, var."""
+
+    @staticmethod
+    def forward(ctx: Any, x: torch.Tensor, weight: Any, bias: Any, eps: float) -> Any:
+        mean = x.mean(0)
+        centred = x - mean
+        buffer = centred * centred
+        var = buffer.mean(0)
+        rstd = torch.rsqrt(var + eps)
+        ctx.save_for_backward(centred, rstd, weight)
+        ctx.mark_non_differentiable(mean, var)
+        return torch.addcmul(bias, centred, rstd * weight, out=buffer), mean, var
+
+    @staticmethod
+    @once_differentiable  # a second derivative raises, or it would be silently wrong
+    def backward(ctx: Any, dy: torch.Tensor, *_: Any) -> tuple[torch.Tensor | None, ...]:
+        # With g = dy weight: dx = (g - mean(g) - xhat mean(g xhat)) / sqrt(var + eps).
+        centred, rstd, weight = ctx.saved_tensors
+        product = dy * centred
+        dbias, dweight = dy.sum(0), product.sum(0) * rstd
+        scale = rstd * weight / -len(dy)
+        dx = torch.addcmul(scale * dbias, dy, rstd * weight, out=product)
+        return dx.addcmul_(centred, scale * rstd * dweight), dweight, dbias, None

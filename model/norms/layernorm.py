@@ -2,35 +2,39 @@ r"""LayerNorm (Ba, Kiros, Hinton 2016, https://arxiv.org/abs/1607.06450, equatio
 
 Every token is normalized on its own, over its features:
 
-    mu    = 1/C sum_c x_c
-    var   = 1/C sum_c (x_c - mu)^2          the biased variance
-    y_c   = (x_c - mu) / sqrt(var + eps) * weight_c + bias_c
+    mu = 1/C sum_c x_c          var = 1/C sum_c (x_c - mu)^2        the biased variance
+    xhat_c = (x_c - mu) / sqrt(var + eps)       y_c = xhat_c * weight_c + bias_c
 
         C features              The statistics of a token come from that row alone: no other token,
       [ . . . . . ]  -> mu,var  no other sequence, no memory of earlier batches. So training and
     T [ . . . . . ]  -> mu,var  evaluation compute the same thing, a batch of one works, and no
       [ . . . . . ]  -> mu,var  future token can leak into an earlier one.
 
-The paper has no eps. Inside the root it keeps the gradient finite where a token is constant;
-outside (`std + eps`) the gradient there is NaN. Rescaling or shifting all of a token's features
-changes nothing.
+The paper has no eps; inside the root it keeps the gradient finite where a token is constant.
+
+Backward. A change of x moves mu and var too; with both, and g_c = dy_c weight_c,
+    dx_c = (g_c - mean(g) - xhat_c mean(g xhat)) / sqrt(var + eps)        means over the features
+so dx is centred and orthogonal to xhat. dweight and dbias are sums of dy xhat and dy over tokens.
+Autograd finds the same from the formula (`reference`, what torch.compile gets), slower.
 """
 
+import math
 from collections.abc import Sequence
+from typing import Any
 
 import torch
 from torch import nn
+from torch.autograd.function import once_differentiable
 
 
 class LayerNorm(nn.Module):
     """Normalize over the last `len(normalized_shape)` axes, (..., *normalized_shape) -> the same.
 
-    In training and in evaluation alike. `weight` starts at 1 and `bias` at 0 (section 6 of the
-    paper); eps is PyTorch's and nanoGPT's 1e-5. A `state_dict` of `nn.LayerNorm` loads.
+    `weight` starts at 1 and `bias` at 0 (section 6 of the paper); eps is PyTorch's and nanoGPT's
+    1e-5. A `state_dict` of `nn.LayerNorm` loads.
 
     Args:
-        normalized_shape: C, or a tuple such as (C, H, W): one mean and variance for each leading
-            index.
+        normalized_shape: C, or a tuple such as (C, H, W).
         eps: added to the variance.
         weight: learn a gain.
         bias: learn a shift.
@@ -48,45 +52,69 @@ class LayerNorm(nn.Module):
     bias: nn.Parameter | None
 
     def __init__(
-        self,
-        normalized_shape: int | Sequence[int],
-        *,
-        eps: float = 1e-5,
-        weight: bool = True,
+        self, normalized_shape: int | Sequence[int], *, eps: float = 1e-5, weight: bool = True,
         bias: bool = True,
-    ) -> None:
+    ) -> None:  # fmt: skip
         super().__init__()
-        shape = (
-            (normalized_shape,) if isinstance(normalized_shape, int) else tuple(normalized_shape)
-        )
-        self.normalized_shape, self.eps = shape, eps
+        shape = normalized_shape if isinstance(normalized_shape, Sequence) else (normalized_shape,)
+        self.normalized_shape, self.eps = tuple(shape), eps
         self.register_parameter("weight", nn.Parameter(torch.ones(shape)) if weight else None)
         self.register_parameter("bias", nn.Parameter(torch.zeros(shape)) if bias else None)
 
     def forward(self, x: torch.Tensor, mask: torch.Tensor | None = None) -> torch.Tensor:
         """Normalize x, (..., *normalized_shape); no use for `mask`: a token uses only itself."""
+        C = math.prod(self.normalized_shape)
         if x.shape[-len(self.normalized_shape) :] != self.normalized_shape:
-            raise ValueError(
-                f"LayerNorm({self.normalized_shape}) got an input of shape {tuple(x.shape)}: "
-                "its last axes must be the normalized ones"
-            )
-        axes = tuple(range(-len(self.normalized_shape), 0))
-        # Half precision has too few digits for a sum of squares: statistics in float32 or better.
-        y = x.to(torch.promote_types(x.dtype, torch.float32))
-        # Two passes. mean(x^2) - mu^2 cancels: in float32 it is off by 25 % at mean 2000, then
-        # negative.
-        centred = y - y.mean(axes, keepdim=True)
-        centred = centred - centred.mean(axes, keepdim=True)  # takes out the first mean's rounding
-        y = centred * torch.rsqrt(centred.square().mean(axes, keepdim=True) + self.eps)
-        if self.weight is not None:
-            y = y * self.weight
-        if self.bias is not None:
-            y = y + self.bias
-        return y.to(x.dtype)
+            shapes = f"LayerNorm({self.normalized_shape}) got {tuple(x.shape)}"
+            raise ValueError(f"{shapes}: its last axes must be the normalized ones")
+        # Half precision has too few digits for a sum of squares.
+        y = x.to(torch.promote_types(x.dtype, torch.float32)).reshape(-1, C)
+        weight = y.new_ones(C) if self.weight is None else self.weight.to(y.dtype).view(C)
+        bias = y.new_zeros(C) if self.bias is None else self.bias.to(y.dtype).view(C)
+        norm = reference if torch.compiler.is_compiling() else _Normalize.apply
+        y = norm(y, weight, bias, self.eps)
+        return y.view(x.shape).to(x.dtype)
 
     def extra_repr(self) -> str:
         """What `print(net)` shows."""
-        return (
-            f"{self.normalized_shape}, eps={self.eps}, "
-            f"weight={self.weight is not None}, bias={self.bias is not None}"
-        )
+        weight, bias = self.weight is not None, self.bias is not None
+        return f"{self.normalized_shape}, eps={self.eps}, weight={weight}, bias={bias}"
+
+
+def reference(
+    x: torch.Tensor, weight: torch.Tensor | None, bias: torch.Tensor | None, eps: float
+) -> torch.Tensor:
+    """The formula over the last axis. mean(x^2) - mu^2 would cancel: 25 % off at mean 2000."""
+    centred = x - x.mean(-1, keepdim=True)
+    y = centred * torch.rsqrt(centred.square().mean(-1, keepdim=True) + eps)
+    y = y if weight is None else y * weight
+    return y if bias is None else y + bias
+
+
+class _Normalize(torch.autograd.Function):
+    """`reference` and its derivative in few passes over memory, (N, C), (C), (C) -> (N, C)."""
+
+    @staticmethod
+    def forward(
+        ctx: Any, x: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor, eps: float
+    ) -> torch.Tensor:
+        xhat = x - x.mean(1, keepdim=True)
+        xhat -= xhat.mean(1, keepdim=True)  # takes out the rounding of the first mean
+        length = torch.linalg.vector_norm(xhat, dim=1, keepdim=True)
+        rstd = (length * length).div_(x.shape[1]).add_(eps).rsqrt_()  # (N, 1)
+        xhat *= rstd
+        ctx.save_for_backward(xhat, rstd, weight)
+        return torch.addcmul(bias, xhat, weight)
+
+    @staticmethod
+    @once_differentiable  # a second derivative raises, or it would be silently wrong
+    def backward(ctx: Any, dy: torch.Tensor) -> tuple[torch.Tensor | None, ...]:
+        xhat, rstd, weight = ctx.saved_tensors
+        N, C = xhat.shape
+        dy_xhat = dy * xhat
+        dweight, dbias = dy_xhat.sum(0), dy.sum(0)
+        # sum of g and of g xhat over the features; `out` keeps autocast's hands off
+        g = torch.mv(dy, weight, out=rstd.new_empty(N)).view(N, 1)
+        g_xhat = torch.mv(dy_xhat, weight, out=rstd.new_empty(N)).view(N, 1)
+        dx = torch.mul(xhat, g_xhat, out=dy_xhat).add_(g).addcmul_(dy, weight, value=-C)
+        return dx.mul_(rstd / -C), dweight, dbias, None

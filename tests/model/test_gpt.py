@@ -1,12 +1,10 @@
-"""GPT against the same transformer written out from the papers, and its init and its sampling.
+"""GPT's sizes, its init and its sampling; its forward pass is in test_placement.py.
 
-Reference: an explicit softmax over masked scores in float64 (Vaswani et al. 2017, Radford et al.
-2019), standard deviations and parameter counts by hand, greedy decoding written as a loop.
+Reference: standard deviations by hand, greedy decoding written as a loop, frequencies.
 Legend: B batch, T time, C channels (n_embd), H heads, D head size, V vocabulary.
 """
 
 import math
-from functools import partial
 
 import pytest
 import torch
@@ -44,78 +42,6 @@ def ids(*shape: int) -> torch.Tensor:
     return torch.randint(V, shape)
 
 
-class Recorder(nn.Module):
-    """The identity, which notes who was called with which mask."""
-
-    def __init__(self, calls: list[tuple[nn.Module, torch.Tensor | None]], dim: int) -> None:
-        super().__init__()
-        assert dim == C
-        self.calls = calls
-
-    def forward(self, x: torch.Tensor, mask: torch.Tensor | None = None) -> torch.Tensor:
-        self.calls.append((self, mask))
-        return x
-
-
-def written_out(net: GPT, idx: torch.Tensor, placement: str, embed_scale: float) -> torch.Tensor:
-    """Logits from the parameters alone."""
-    p = dict(net.named_parameters())
-    future = torch.ones(idx.shape[1], idx.shape[1], dtype=torch.bool).triu(1)
-
-    def linear(x: torch.Tensor, name: str) -> torch.Tensor:
-        return x @ p[f"{name}.weight"].T + p[f"{name}.bias"]
-
-    def norm(x: torch.Tensor, name: str) -> torch.Tensor:
-        deviation = (x.var(-1, correction=0, keepdim=True) + 1e-5).sqrt()
-        x = (x - x.mean(-1, keepdim=True)) / deviation
-        return x * p[f"{name}.weight"] + p[f"{name}.bias"]
-
-    def attention(x: torch.Tensor, name: str) -> torch.Tensor:
-        parts = linear(x, f"{name}.qkv").chunk(3, dim=-1)
-        q, k, v = (part.unflatten(-1, (HEADS, C // HEADS)) for part in parts)  # (B, T, H, D)
-        scores = torch.einsum("bthd,bshd->bhts", q, k) / math.sqrt(C // HEADS)
-        p_attend = scores.masked_fill(future, -math.inf).softmax(-1)
-        return linear(torch.einsum("bhts,bshd->bthd", p_attend, v).flatten(2), f"{name}.proj")
-
-    def mlp(x: torch.Tensor, name: str) -> torch.Tensor:
-        h = linear(x, f"{name}.fc")
-        return linear(h * (1 + torch.erf(h / math.sqrt(2))) / 2, f"{name}.proj")
-
-    x = p["token_embedding.weight"][idx] + p["position_embedding.weight"][: idx.shape[1]]
-    x = embed_scale * x
-    for i in range(LAYERS):
-        for branch, name in ((attention, "attention"), (mlp, "mlp")):
-            here = f"blocks.{i}.{name}"
-            if placement == "pre":
-                x = x + branch(norm(x, f"{here}_norm"), here)
-            else:
-                x = norm(x + branch(x, here), f"{here}_norm")
-    x = norm(x, "final_norm") if placement == "pre" else x
-    return x @ p["token_embedding.weight"].T
-
-
-@pytest.mark.parametrize("embed_scale", [1.0, 8.0])
-@pytest.mark.parametrize("length", [1, 5, BLOCK])
-@pytest.mark.parametrize("placement", ["pre", "post"])
-def test_forward_equals_the_transformer_written_out(
-    placement: str, length: int, embed_scale: float
-) -> None:
-    net = lively(placement=placement, embed_scale=embed_scale, bias=True)
-    idx = ids(4, length)
-    assert torch.allclose(
-        net(idx), written_out(net, idx, placement, embed_scale), rtol=0, atol=1e-10
-    )
-
-
-@pytest.mark.parametrize(("placement", "sites"), [("pre", 2 * LAYERS + 1), ("post", 2 * LAYERS)])
-def test_every_site_has_its_own_norm_and_gets_the_mask(placement: str, sites: int) -> None:
-    mask = torch.ones(4, BLOCK, dtype=torch.bool)
-    calls: list[tuple[nn.Module, torch.Tensor | None]] = []
-    gpt(norm=partial(Recorder, calls), placement=placement)(ids(4, BLOCK), mask)
-    assert len({id(module) for module, _ in calls}) == len(calls) == sites
-    assert all(given is mask for _, given in calls)
-
-
 def test_dropout_acts_in_training_only() -> None:
     net, idx = gpt(dropout=0.5), ids(4, BLOCK)
     assert not torch.equal(net(idx), net(idx))
@@ -146,7 +72,7 @@ def test_a_size_below_one_is_refused_and_named(size: str, value: int) -> None:
 
 @pytest.mark.parametrize(
     ("option", "value"),
-    [("n_head", 5), ("placement", "middle"), ("init", "zeros")]
+    [("n_head", 5), ("placement", "middle"), ("residual_gate", "half"), ("init", "zeros")]
     + [("dropout", value) for value in (-0.1, 1.0, math.nan)],
 )
 def test_an_option_that_cannot_be_is_refused_and_named(option: str, value: object) -> None:
@@ -204,9 +130,9 @@ def matrices(net: GPT) -> dict[str, torch.Tensor]:
     return {name: p.detach() for name, p in net.named_parameters() if p.dim() == 2}
 
 
-def test_init_depends_on_seed_and_name_not_on_norm_placement_or_the_global_generator() -> None:
+def test_init_depends_on_seed_and_name_not_on_norm_bias_or_the_global_generator() -> None:
     wanted = matrices(gpt())
-    for changes in ({"norm": BatchNorm}, {"norm": NoNorm}, {"placement": "post"}, {"bias": True}):
+    for changes in ({"norm": BatchNorm}, {"norm": NoNorm}, {"bias": True}, {"dropout": 0.1}):
         found = matrices(gpt(**changes))  # the global generator has moved on
         assert found.keys() == wanted.keys()
         assert all(torch.equal(found[name], wanted[name]) for name in wanted), changes
@@ -216,16 +142,15 @@ def test_init_depends_on_seed_and_name_not_on_norm_placement_or_the_global_gener
     assert abs(torch.corrcoef(torch.stack([first.flatten(), second.flatten()]))[0, 1]) < 0.1
 
 
-@pytest.mark.parametrize("placement", ["pre", "post"])
-@pytest.mark.parametrize("norm", [NoNorm, LayerNorm])
-@pytest.mark.parametrize("bias", [True, False])
-def test_parameter_counts(placement: str, norm: type[nn.Module], bias: bool) -> None:
-    sites = 2 * LAYERS + (placement == "pre")
-    in_norms = sites * 2 * C if norm is LayerNorm else 0
-    in_blocks = LAYERS * (12 * C * C + bias * 9 * C)  # qkv 3, proj 1, fc 4, proj 4
-    net = gpt(placement=placement, norm=norm, bias=bias)
-    total = sum(p.numel() for p in net.parameters())
-    assert total == (V + BLOCK) * C + in_blocks + in_norms
+def test_a_linear_layer_inside_a_norm_keeps_the_start_that_the_norm_gave_it() -> None:
+    class Mixed(nn.Module):
+        def __init__(self, dim: int) -> None:
+            super().__init__()
+            self.proj = nn.Linear(dim, dim)
+            nn.init.eye_(self.proj.weight)
+
+    net = gpt(norm=Mixed)
+    assert torch.equal(net.blocks[0].mlp_norm.proj.weight, torch.eye(C))
 
 
 @pytest.mark.parametrize("prompt", [1, BLOCK, 3 * BLOCK])

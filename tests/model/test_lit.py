@@ -37,6 +37,13 @@ def ids(*shape: int) -> torch.Tensor:
     return torch.randint(V, shape)
 
 
+def padded(*lengths: int) -> torch.Tensor:
+    """Rows with so many real targets, and padding after them."""
+    batch = ids(len(lengths), max(lengths) + 1)
+    past = torch.arange(batch.shape[1]) > torch.tensor(lengths)[:, None]
+    return batch.masked_fill(past, -1)
+
+
 def task(net: nn.Module, **schedule: float) -> LitGPT:
     schedule = {"warmup": 0.25, "total_steps": 8, "floor": 0.1, **schedule}
     optimizer, scheduler = partial(torch.optim.SGD, lr=PEAK), partial(warmup_cosine, **schedule)
@@ -202,16 +209,17 @@ def gpt(norm: Callable[[int], nn.Module], placement: str = "pre", dropout: float
     return GPT(V, 64, 2, 2, 32, norm, placement=placement, dropout=dropout)
 
 
-@pytest.mark.parametrize("shape", [(1, 17), (16, 65)])
+@pytest.mark.parametrize("lengths", [(16,), (64,) * 4, (8, 3, 1, 5, 12), (1, 9, 1, 1, 64)])
 @pytest.mark.parametrize("dropout", [0.0, 0.5])
 @pytest.mark.parametrize("placement", ["pre", "post"])
 @pytest.mark.parametrize(
     ("norm", "causal"), [(LayerNorm, True), (NoNorm, True), (BatchNorm, False)]
 )
 def test_causality_in_training_is_found_out(
-    norm: type[nn.Module], causal: bool, placement: str, dropout: float, shape: tuple[int, int]
+    norm: type[nn.Module], causal: bool, placement: str, dropout: float, lengths: tuple[int, ...]
 ) -> None:
-    assert task(gpt(norm, placement, dropout)).is_causal(ids(*shape)) is causal
+    batch = padded(*lengths)[:4]  # as train.py has it: the longest row may not be in it
+    assert task(gpt(norm, placement, dropout)).is_causal(batch) is causal
 
 
 @pytest.mark.parametrize("training", [True, False])
@@ -241,6 +249,48 @@ def test_evaluation_weighs_windows_by_characters_and_puts_the_mode_back(training
     ]
     assert [len(losses) for losses in characters] == [16, 2]
     assert loss == pytest.approx(torch.cat(characters).mean().item(), rel=1e-6)
+
+
+@pytest.mark.parametrize("norm", [LayerNorm, NoNorm])
+def test_the_loss_and_gradients_of_a_padded_batch_are_those_of_its_rows_without_padding(
+    norm: type[nn.Module],
+) -> None:
+    net, lengths = gpt(norm).double(), (8, 3, 1, 5)
+    batch = padded(*lengths)
+    rows = [row[None, : n + 1] for row, n in zip(batch, lengths, strict=True)]
+    losses = [
+        F.cross_entropy(net(row[:, :-1])[0], row[0, 1:], reduction="sum").double() for row in rows
+    ]
+    wanted = torch.stack(losses).sum() / sum(lengths)
+    found = task(net).cross_entropy(batch)
+    assert found.item() == pytest.approx(wanted.item(), rel=1e-6)  # it is taken in float32
+    parameters = list(net.parameters())
+    for a, b in zip(*(torch.autograd.grad(x, parameters) for x in (found, wanted)), strict=True):
+        assert torch.allclose(a, b, rtol=1e-5, atol=1e-8)
+
+
+class Noted(nn.Embedding):
+    """A bigram table that notes what else than ids it is given."""
+
+    def forward(self, idx: torch.Tensor, *mask: torch.Tensor) -> torch.Tensor:
+        self.given = (idx, *mask)
+        return super().forward(idx)
+
+
+def test_the_net_is_given_a_mask_of_the_real_targets_only_where_there_is_padding() -> None:
+    net, plain, batch = Noted(V, V), ids(B, T + 1), padded(4, 1)
+    task(net).cross_entropy(plain)
+    assert len(net.given) == 1 and torch.equal(net.given[0], plain[:, :-1])
+    task(net).cross_entropy(batch)
+    assert net.given[0].min() >= 0 and net.given[1].tolist() == [[True] * 4, [True] + [False] * 3]
+
+
+def test_evaluation_of_padded_batches_counts_each_real_target_once() -> None:
+    evaluated, batches = task(gpt(LayerNorm)), [padded(7, 2, 4), padded(1, 1)]
+    evaluated.trainer = trainer(max_steps=1)
+    found = evaluated.evaluate(batches)
+    sums = [evaluated.cross_entropy(b).item() * n for b, n in zip(batches, (13, 2), strict=True)]
+    assert found == pytest.approx(sum(sums) / 15, rel=1e-6)
 
 
 def test_evaluation_over_no_batches_is_nan() -> None:

@@ -1,0 +1,111 @@
+r"""RMSNorm (Zhang, Sennrich 2019, https://arxiv.org/abs/1910.07467, equation 4).
+
+LayerNorm without the centring: every token is divided by its own root mean square,
+
+    rms = sqrt(1/k sum_{c <= k} x_c^2 + eps)        y_c = x_c / rms * weight_c
+
+with k = C, all features. pRMSNorm (section 3.2) estimates rms from the first k = p C of them.
+
+        C features           The statistics come from the token alone: training and evaluation
+      [ . . . . . ]  -> rms  compute the same thing, a batch of one works, no future token can
+    T [ . . . . . ]  -> rms  leak. Rescaling a token changes nothing; shifting all its features
+      [ . . . . . ]  -> rms  does, unlike in LayerNorm.
+
+eps stands inside the root, as in Llama (1e-5) and PyTorch; the authors' code adds 1e-8 outside.
+There is no bias in the paper's text models, and none here.
+
+Backward. With xhat = x / rms and g_c = dy_c weight_c,
+
+    dx_c = (g_c - [c <= k] xhat_c 1/k sum(g xhat)) / rms        dweight = sum of dy xhat
+
+For k = C the gradient is orthogonal to x (where eps is small), but not centred.
+"""
+
+from typing import Any
+
+import torch
+from torch import nn
+from torch.autograd.function import once_differentiable
+
+
+class RMSNorm(nn.Module):
+    """Normalize over the last axis, (..., C) -> the same, in training and evaluation alike.
+
+    `weight` starts at 1. A `state_dict` of `nn.RMSNorm` loads.
+
+    Args:
+        dim: C.
+        p: the fraction of the features that rms is taken from; at least one is (6.25 % in the
+            paper's pRMSNorm).
+        eps: added to the mean square.
+        weight: learn a gain.
+
+    Raises:
+        ValueError: p not above 0 and at most 1, or the input's last axis is not `dim`.
+
+    >>> x = torch.randn(2, 3, 8, dtype=torch.float64)
+    >>> ours, theirs = RMSNorm(8).double(), nn.RMSNorm(8, eps=1e-5).double()
+    >>> torch.allclose(ours(x), theirs(x), rtol=0, atol=1e-12)
+    True
+    """
+
+    weight: nn.Parameter | None
+
+    def __init__(self, dim: int, *, p: float = 1.0, eps: float = 1e-5, weight: bool = True) -> None:
+        super().__init__()
+        if not 0 < p <= 1:
+            raise ValueError(f"norm.p={p} must be above 0 and at most 1, a fraction of features")
+        self.dim, self.p, self.eps = dim, p, eps
+        self.k = max(1, int(p * dim))
+        self.register_parameter("weight", nn.Parameter(torch.ones(dim)) if weight else None)
+
+    def forward(self, x: torch.Tensor, mask: torch.Tensor | None = None) -> torch.Tensor:
+        """Normalize x, (..., C); no use for `mask`: a token uses only itself."""
+        if x.shape[-1] != self.dim:
+            raise ValueError(
+                f"RMSNorm({self.dim}) got an input of shape {tuple(x.shape)}: "
+                "its last axis must be the features"
+            )
+        # Half precision has too few digits for a sum of squares: statistics in float32 or better.
+        y = x.to(torch.promote_types(x.dtype, torch.float32)).reshape(-1, self.dim)
+        weight = y.new_ones(self.dim) if self.weight is None else self.weight.to(y.dtype)
+        norm = reference if torch.compiler.is_compiling() else _Normalize.apply
+        y = norm(y, weight, self.k, self.eps)
+        return y.view(x.shape).to(x.dtype)
+
+    def extra_repr(self) -> str:
+        """What `print(net)` shows."""
+        return f"{self.dim}, p={self.p}, eps={self.eps}, weight={self.weight is not None}"
+
+
+def reference(x: torch.Tensor, weight: torch.Tensor | None, k: int, eps: float) -> torch.Tensor:
+    """The formula over the last axis."""
+    y = x * torch.rsqrt(x[..., :k].square().mean(-1, keepdim=True) + eps)
+    return y if weight is None else y * weight
+
+
+class _Normalize(torch.autograd.Function):
+    """`reference` and its derivative in few passes over memory, (N, C), (C) -> (N, C)."""
+
+    @staticmethod
+    def forward(
+        ctx: Any, x: torch.Tensor, weight: torch.Tensor, k: int, eps: float
+    ) -> torch.Tensor:
+        length = torch.linalg.vector_norm(x[:, :k], dim=1, keepdim=True)
+        rstd = (length * length).div_(k).add_(eps).rsqrt_()  # (N, 1)
+        xhat: torch.Tensor = x * rstd
+        ctx.save_for_backward(xhat, rstd, weight)
+        ctx.k = k
+        return xhat * weight
+
+    @staticmethod
+    @once_differentiable  # a second derivative raises, or it would be silently wrong
+    def backward(ctx: Any, dy: torch.Tensor) -> tuple[torch.Tensor | None, ...]:
+        xhat, rstd, weight = ctx.saved_tensors
+        dy_xhat = dy * xhat
+        dweight = dy_xhat.sum(0)
+        # sum of g xhat over the features; `out` keeps autocast's hands off
+        g_xhat = torch.mv(dy_xhat, weight, out=rstd.new_empty(len(dy))).view(-1, 1).div_(-ctx.k)
+        dx = torch.mul(xhat, g_xhat, out=dy_xhat)
+        dx[:, ctx.k :] = 0  # features that rms does not see
+        return dx.addcmul_(dy, weight).mul_(rstd), dweight, None, None
