@@ -203,7 +203,8 @@ def test_gain_and_shift_are_learned_and_can_be_left_out(norm: type[nn.Module]) -
         "weight": (8,),
         "bias": (8,),
     }
-    assert not list(norm(8, weight=False, bias=False).parameters())
+    off = {"affine": False} if norm is BatchNorm else {"weight": False, "bias": False}
+    assert not list(norm(8, **off).parameters())
 
 
 @pytest.mark.parametrize("path", SOURCES, ids=lambda path: str(path.relative_to(ROOT)))

@@ -3,7 +3,6 @@ r"""BatchNorm over batch and time (Ioffe, Szegedy 2015, arxiv.org/abs/1502.03167
 Every feature is normalized on its own, over all n = B T tokens:
 
     mu_c = mean of x_c     var_c = mean of (x_c - mu_c)^2     y_c = (x_c - mu_c) / sqrt(var_c + eps)
-
             C features      then times weight_c, plus bias_c. The statistics run down the columns,
           [ . . . . . ]     through every token of every sequence.
     B x T [ . . . . . ]     **In training the future leaks**: at position t they contain the tokens
@@ -20,7 +19,6 @@ from typing import Any
 
 import torch
 from torch import nn
-from torch.autograd.function import once_differentiable
 
 
 class BatchNorm(nn.Module):
@@ -32,6 +30,7 @@ class BatchNorm(nn.Module):
         dim: C, the number of features.
         eps: added to the variance.
         momentum: weight of the newest batch in the running statistics; None averages over all.
+        affine: learn a gain and a shift.
         ghost: sequences in a sub-batch with statistics of its own (Hoffer et al. 2017), or None.
         use_mask: leave padding out of the statistics (it becomes 0 in training).
 
@@ -49,14 +48,15 @@ class BatchNorm(nn.Module):
 
     def __init__(
         self, dim: int, *, eps: float = 1e-5, momentum: float | None = 0.1,
-        ghost: int | None = None, use_mask: bool = True,
+        affine: bool = True, ghost: int | None = None, use_mask: bool = True,
     ) -> None:  # fmt: skip
         super().__init__()
         if ghost is not None and ghost < 1:
             raise ValueError(f"norm.ghost={ghost} must be at least 1 sequence, or null")
-        self.dim, self.eps, self.momentum = dim, eps, momentum
+        self.dim, self.eps, self.momentum, self.affine = dim, eps, momentum, affine
         self.ghost, self.use_mask, self.tokens_per_statistic = ghost, use_mask, 0
-        self.weight, self.bias = nn.Parameter(torch.ones(dim)), nn.Parameter(torch.zeros(dim))
+        self.weight: Any = nn.Parameter(torch.ones(dim)) if affine else None
+        self.bias: Any = nn.Parameter(torch.zeros(dim)) if affine else None
         self.register_buffer("running_mean", torch.zeros(dim))
         self.register_buffer("running_var", torch.ones(dim))
         self.register_buffer("num_batches_tracked", torch.tensor(0))
@@ -70,16 +70,16 @@ class BatchNorm(nn.Module):
             parts = zip(x.split(self.ghost), masks)  # noqa: B905  `repeat` has no end
             return torch.cat([self.forward(part, real) for part, real in parts])
         y = x.to(torch.promote_types(x.dtype, torch.float32))  # a sum of squares needs the digits
+        weight, bias = (self.weight, self.bias) if self.affine else (y.new_ones(1), y.new_zeros(1))
         if not self.training:
-            scale = self.weight * torch.rsqrt(self.running_var + self.eps)
-            return ((y - self.running_mean) * scale + self.bias).to(x.dtype)
+            scale = weight * torch.rsqrt(self.running_var + self.eps)
+            return ((y - self.running_mean) * scale + bias).to(x.dtype)
         mask = mask if self.use_mask else None
         tokens = y.reshape(-1, self.dim) if mask is None else y[mask]  # (n, C)
         if (n := len(tokens)) < 2:
-            more = "raise data.batch_size or data.block_size"
-            raise ValueError(f"BatchNorm in training needs at least 2 tokens, got {n}: {more}")
+            raise ValueError(f"BatchNorm needs at least 2 tokens, got {n}: raise data.batch_size")
         normalize: Any = _Normalize.apply
-        z, mean, var = normalize(tokens, self.weight, self.bias, self.eps)
+        z, mean, var = normalize(tokens, weight, bias, self.eps)
         self.tokens_per_statistic = n
         self.num_batches_tracked += 1
         rate = 1 / int(self.num_batches_tracked) if self.momentum is None else self.momentum
@@ -90,8 +90,8 @@ class BatchNorm(nn.Module):
 
     def extra_repr(self) -> str:
         """What `print(net)` shows."""
-        options = f"eps={self.eps}, momentum={self.momentum}, ghost={self.ghost}"
-        return f"{self.dim}, {options}, use_mask={self.use_mask}"
+        options = f"eps={self.eps}, momentum={self.momentum}, affine={self.affine}"
+        return f"{self.dim}, {options}, ghost={self.ghost}, use_mask={self.use_mask}"
 
 
 class _Normalize(torch.autograd.Function):
@@ -109,7 +109,7 @@ class _Normalize(torch.autograd.Function):
         return torch.addcmul(bias, centred, rstd * weight, out=buffer), mean, var
 
     @staticmethod
-    @once_differentiable  # a second derivative raises, or it would be silently wrong
+    @torch.autograd.function.once_differentiable  # a second derivative raises
     def backward(ctx: Any, dy: torch.Tensor, *_: Any) -> tuple[torch.Tensor | None, ...]:
         # With g = dy weight: dx = (g - mean(g) - xhat mean(g xhat)) / sqrt(var + eps).
         centred, rstd, weight = ctx.saved_tensors

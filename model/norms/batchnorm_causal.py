@@ -71,9 +71,7 @@ class BatchNormCausal(nn.Module):
             real = torch.ones_like(y[..., :1]) if mask is None else mask[..., None].to(y.dtype)
             if (tokens := int(real.sum())) < 2:
                 more = "raise data.batch_size or data.block_size"
-                raise ValueError(
-                    f"BatchNorm in training needs at least 2 tokens, got {tokens}: {more}"
-                )
+                raise ValueError(f"BatchNorm needs at least 2 tokens, got {tokens}: {more}")
             n = real.sum(0).cumsum(0)  # (T, 1), tokens so far
             shift = torch.where(real[:, 0] > 0, y[:, 0], 0).sum(0).detach() / n[0].clamp(min=1)
             y = torch.where(real > 0, y - shift, 0)

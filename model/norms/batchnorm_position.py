@@ -77,7 +77,7 @@ class BatchNormPosition(nn.Module):
             real = torch.ones_like(y[..., :1]) if mask is None else mask[..., None].to(y.dtype)
             if (tokens := int(real.sum())) < 2:
                 more = f"got {tokens}: raise data.batch_size or data.block_size"
-                raise ValueError(f"BatchNorm in training needs at least 2 tokens, {more}")
+                raise ValueError(f"BatchNorm needs at least 2 tokens, {more}")
             y = torch.where(real > 0, y, 0)
             n = real.sum(0)  # (T, 1)
             batch_mean = y.sum(0) / n.clamp(min=1)

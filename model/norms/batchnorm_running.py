@@ -68,7 +68,7 @@ class BatchNormRunning(nn.Module):
         """Move the running statistics towards those of (n, C) tokens."""
         if (n := len(tokens)) < 2:
             more = "raise data.batch_size or data.block_size"
-            raise ValueError(f"BatchNorm in training needs at least 2 tokens, got {n}: {more}")
+            raise ValueError(f"BatchNorm needs at least 2 tokens, got {n}: {more}")
         self.tokens_per_statistic = n
         self.num_batches_tracked += 1
         rate = 1 / int(self.num_batches_tracked) if self.momentum is None else self.momentum

@@ -74,7 +74,7 @@ class BatchRenorm(nn.Module):
         tokens = y.reshape(-1, self.dim) if mask is None else y[mask]  # (n, C)
         if (n := len(tokens)) < 2:
             more = "raise data.batch_size or data.block_size"
-            raise ValueError(f"BatchNorm in training needs at least 2 tokens, got {n}: {more}")
+            raise ValueError(f"BatchNorm needs at least 2 tokens, got {n}: {more}")
         self.tokens_per_statistic = n
         mean = tokens.mean(0)
         centred = tokens - mean

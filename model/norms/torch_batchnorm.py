@@ -39,7 +39,7 @@ class TorchBatchNorm(nn.Module):
             self.tokens_per_statistic = len(tokens)
             if len(tokens) < 2:
                 raise ValueError(
-                    "BatchNorm in training needs at least 2 tokens to take a variance over, "
+                    "BatchNorm needs at least 2 tokens to take a variance over, "
                     f"got {len(tokens)}: raise data.batch_size or data.block_size"
                 )
         z: torch.Tensor = self.layer(tokens)

@@ -198,6 +198,17 @@ def test_without_use_mask_padding_is_averaged_over_like_any_token() -> None:
     assert same(BatchNorm(C, use_mask=False).double()(x, mask), BatchNorm(C).double()(x))
 
 
+def test_gain_and_shift_can_be_left_out() -> None:
+    theirs = nn.BatchNorm1d(C, affine=False).double()
+    ours, a, upstream = BatchNorm(C, affine=False).double(), batch().requires_grad_(), batch()
+    b = a.detach().requires_grad_()
+    y, wanted = ours(a), theirs(b.view(-1, C)).view_as(b)
+    y.backward(upstream), wanted.backward(upstream)
+    assert same(y, wanted) and same(a.grad, b.grad) and same_buffers(ours, theirs)
+    assert not ours.state_dict().keys() & {"weight", "bias"}
+    assert same(ours.eval()(a), theirs.eval()(b.view(-1, C)).view_as(b))
+
+
 def test_a_sub_batch_of_no_sequence_is_refused() -> None:
     with pytest.raises(ValueError, match=r"norm\.ghost=0 must be at least 1"):
         BatchNorm(C, ghost=0)
