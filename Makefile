@@ -3,7 +3,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 ARGS ?=
 
-.PHONY: help train test check format lock clean
+.PHONY: help train test check docs format lock clean
 .DEFAULT_GOAL := help
 
 help:  ## show this list
@@ -19,6 +19,10 @@ check: .venv/dev.stamp  ## format, lint and types, without changing anything
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/mypy
+
+docs: .venv/dev.stamp  ## measure and write the tables, draw the pictures
+	$(BIN)/python docs/tables.py
+	$(BIN)/python docs/axes.py
 
 format: .venv/dev.stamp  ## format the code, mend what ruff can
 	$(BIN)/ruff format .

@@ -1,6 +1,6 @@
-"""Cost of each norm beside `nn.LayerNorm`: forward + backward alone, memory, and a training step.
+"""Cost of each norm beside `nn.LayerNorm`: forward + backward, memory, a training step; precision.
 
-python benchmarks/norms.py --rounds 200 [--compile] [--step] [--norms layernorm rmsnorm]
+python benchmarks/norms.py --rounds 200 [--compile | --step | --precision] [--norms layernorm dyt]
 
 Norms are found by listing configs/norm. All are timed in turn, round by round, in this process,
 since machines are noisy; what counts is the ratio of the medians to `nn.LayerNorm`'s. Run it on an
@@ -130,6 +130,23 @@ def steps(names: list[str], rounds: int) -> None:
         print(f"| {name} | {seconds[name] / unit:.3f} |")
 
 
+def precision(names: list[str]) -> None:
+    """Print the error of each norm's output against float64 of the same (rounded) input."""
+    means = {torch.float32: (0, 10, 1e3, 1e4), torch.bfloat16: (0, 1, 10, 100)}
+    head = [f"{str(dtype)[6:]}, mean {mean:g}" for dtype in means for mean in means[dtype]]
+    print(f"\nRoot mean square error, (B, T, C) = {SHAPES[0]}, spread 1\n")
+    print(f"| norm | {' | '.join(head)} |\n|{'---|' * (len(head) + 1)}")
+    for name in names:
+        make, errors = instantiate(composed(name).norm), []
+        for dtype in means:
+            for mean in means[dtype]:
+                torch.manual_seed(0)
+                x = (mean + torch.randn(SHAPES[0])).to(dtype)
+                exact = make(x.shape[-1]).double()(x.double())
+                errors.append((make(x.shape[-1])(x).double() - exact).square().mean().sqrt())
+        print(f"| {name} | {' | '.join(f'{error:.1e}' for error in errors)} |")
+
+
 def main() -> None:
     """Time what was asked for."""
     listed = sorted(path.stem for path in (ROOT / "configs" / "norm").glob("*.yaml"))
@@ -137,10 +154,13 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=200)
     parser.add_argument("--compile", action="store_true", help="compiled too: minutes")
     parser.add_argument("--step", action="store_true", help="whole training steps instead")
+    parser.add_argument("--precision", action="store_true", help="errors instead of times")
     parser.add_argument("--norms", nargs="+", choices=listed, default=listed, metavar="NORM")
     arguments = parser.parse_args()
     torch.manual_seed(0)
     print(f"torch {torch.__version__}, {torch.get_num_threads()} threads")
+    if arguments.precision:
+        return precision(arguments.norms)
     if arguments.step:
         return steps(arguments.norms, arguments.rounds)
     for shape in SHAPES:
