@@ -35,6 +35,11 @@ OPTIONAL = {  # or null, or not there at all: another optimizer has other option
     "optimizer.lr": 0,
     "optimizer.weight_decay": 0,
 }
+NORM_OPTIONS = {  # of any norm that has them: least and most; or null
+    "eps": (0, math.inf),
+    "momentum": (0, 1),
+    "warmup": (0, 1),
+}
 OURS = ("callbacks", "logger", "plugins", "val_check_interval", "gradient_clip_algorithm")
 
 
@@ -59,9 +64,7 @@ def check(cfg: Any, folder: Path) -> None:
     for key in ("bias", "learn_embed_scale"):
         if not isinstance(cfg.model[key], bool):
             raise ValueError(f"model.{key} must be true or false, got {cfg.model[key]}")
-    for key, value in cfg.model.items():
-        if key.endswith("_norm") and isinstance(value, str):
-            raise ValueError(f"model.{key}={value} is a name only; use +norm@model.{key}={value}")
+    check_norms(cfg)
     trainer = cfg.trainer
     if taken := [key for key in OURS if key in trainer]:
         raise ValueError(f"trainer.{taken[0]} is set by train.py; leave it out")
@@ -73,3 +76,21 @@ def check(cfg: Any, folder: Path) -> None:
         )
     if cfg.resume is None and (folder / ".hydra" / "overrides.yaml").exists():
         raise Refused(f"{folder} already holds a run; use resume={folder} or another folder")
+
+
+def check_norms(cfg: Any) -> None:
+    """Refuse what no norm, the common one or that of a site, could be made of.
+
+    Raises:
+        ValueError: a name where a configuration must be, or an option out of its range.
+    """
+    sites = {f"model.{key}": value for key, value in cfg.model.items() if key.endswith("_norm")}
+    for site, norm in {"norm": cfg.norm, **sites}.items():
+        if isinstance(norm, str):
+            raise ValueError(f"{site}={norm} is a name only; use +norm@{site}={norm}")
+        for key, (least, most) in NORM_OPTIONS.items():
+            value = norm.get(key) if norm else None
+            number = isinstance(value, (int, float)) and not isinstance(value, bool)
+            if value is not None and not (number and least <= value <= most):
+                limits = f"from {least} to {most}" if most < math.inf else f"of at least {least}"
+                raise ValueError(f"{site}.{key} must be a number {limits}, got {value}")
