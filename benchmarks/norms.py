@@ -35,9 +35,8 @@ def composed(norm: str, *overrides: str) -> Any:
         return compose("train", [f"norm={norm}", "norm_name=null", *overrides])
 
 
-def forward_backward(norm: Any, shape: tuple[int, int, int]) -> Work:
+def forward_backward(norm: Any, x: torch.Tensor, dy: torch.Tensor) -> Work:
     """One pass through a norm and back, from fresh gradients."""
-    x, dy = torch.randn(shape, requires_grad=True), torch.randn(shape)
 
     def work() -> None:
         x.grad = None
@@ -68,10 +67,11 @@ def peak_bytes(work: Work) -> int:
         work()
     kineto: Any = profiled.profiler
     events = [e for e in kineto.kineto_results.events() if e.name() == "[memory]"]
-    live = peak = 0
+    live = least = peak = 0
     for event in sorted(events, key=lambda e: e.start_ns()):
         live += event.nbytes()
-        peak = max(peak, live)
+        least = min(least, live)  # the last pass's gradients are freed first
+        peak = max(peak, live - least)
     return peak
 
 
@@ -80,12 +80,13 @@ def alone(names: list[str], shape: tuple[int, int, int], rounds: int, compiled: 
     norms: dict[str, nn.Module] = {"nn.LayerNorm": nn.LayerNorm(shape[-1])}
     for name in names:
         norms[name] = instantiate(composed(name, f"data.block_size={shape[1]}").norm)(shape[-1])
-    works = {name: forward_backward(norm, shape) for name, norm in norms.items()}
+    x, dy = torch.randn(shape, requires_grad=True), torch.randn(shape)
+    works = {name: forward_backward(norm, x, dy) for name, norm in norms.items()}
     memory = {name: peak_bytes(work) for name, work in works.items()}
     if compiled:
         for name, norm in norms.items():
             torch.compiler.reset()
-            work = forward_backward(torch.compile(norm), shape)
+            work = forward_backward(torch.compile(norm), x, dy)
             try:
                 work()
             except Exception as error:

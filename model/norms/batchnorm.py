@@ -75,18 +75,17 @@ class BatchNorm(nn.Module):
             scale = weight * torch.rsqrt(self.running_var + self.eps)
             return ((y - self.running_mean) * scale + bias).to(x.dtype)
         mask = mask if self.use_mask else None
-        tokens = y.reshape(-1, self.dim) if mask is None else y[mask]  # (n, C)
-        if (n := len(tokens)) < 2:
+        tokens = y if mask is None else y[mask]  # (..., C), n of them
+        if (n := tokens.numel() // self.dim) < 2:
             raise ValueError(f"BatchNorm needs at least 2 tokens, got {n}: raise data.batch_size")
-        normalize: Any = _Normalize.apply
-        z, mean, var = normalize(tokens, weight, bias, self.eps)
+        z, mean, var = _Normalize.apply(tokens, weight, bias, self.eps)  # type: ignore
         self.tokens_per_statistic = n
         self.num_batches_tracked += 1
         rate = 1 / int(self.num_batches_tracked) if self.momentum is None else self.momentum
         self.running_mean.lerp_(mean.to(self.running_mean.dtype), rate)
         self.running_var.lerp_((var * (n / (n - 1))).to(self.running_var.dtype), rate)
         z = z if mask is None else torch.zeros_like(y).masked_scatter(mask[..., None], z)
-        return z.view(x.shape).to(x.dtype)
+        return z.to(x.dtype)
 
     def extra_repr(self) -> str:
         """What `print(net)` shows."""
@@ -95,26 +94,27 @@ class BatchNorm(nn.Module):
 
 
 class _Normalize(torch.autograd.Function):
-    """The formula and its derivative in few passes over memory: (n, C) -> (n, C), mean, var."""
+    """x -> y, mean, var. dx = (g - mean(g) - xhat mean(g xhat)) / sqrt(var + eps), g = dy weight."""
 
     @staticmethod
     def forward(ctx: Any, x: torch.Tensor, weight: Any, bias: Any, eps: float) -> Any:
-        mean = x.mean(0)
-        centred = x - mean
+        mean = x.reshape(-1, x.shape[-1]).mean(0)
+        centred = x.reshape(-1, x.shape[-1]) - mean  # (n, C)
         buffer = centred * centred
         var = buffer.mean(0)
         rstd = torch.rsqrt(var + eps)
-        ctx.save_for_backward(centred, rstd, weight)
+        scale = rstd * weight
+        ctx.save_for_backward(centred, rstd, scale)
         ctx.mark_non_differentiable(mean, var)
-        return torch.addcmul(bias, centred, rstd * weight, out=buffer), mean, var
+        return torch.addcmul(bias, centred, scale, out=buffer).view(x.shape), mean, var
 
     @staticmethod
     @torch.autograd.function.once_differentiable  # a second derivative raises
     def backward(ctx: Any, dy: torch.Tensor, *_: Any) -> tuple[torch.Tensor | None, ...]:
-        # With g = dy weight: dx = (g - mean(g) - xhat mean(g xhat)) / sqrt(var + eps).
-        centred, rstd, weight = ctx.saved_tensors
-        product = dy * centred
-        dbias, dweight = dy.sum(0), product.sum(0) * rstd
-        scale = rstd * weight / -len(dy)
-        dx = torch.addcmul(scale * dbias, dy, rstd * weight, out=product)
-        return dx.addcmul_(centred, scale * rstd * dweight), dweight, dbias, None
+        centred, rstd, scale = ctx.saved_tensors
+        rows, share = dy.reshape(centred.shape), scale / -len(centred)
+        product = rows * centred
+        dbias, dweight = rows.sum(0), product.sum(0).mul_(rstd)
+        product = torch.addcmul(share * dbias, rows, scale, out=product)
+        dx = product.addcmul_(centred, share * rstd * dweight).view(dy.shape)
+        return dx, dweight, dbias, None

@@ -70,8 +70,9 @@ class GroupNorm(nn.Module):
         parts = x.to(torch.promote_types(x.dtype, torch.float32)).unflatten(-1, (self.slices, -1))
         # (..., G, C / G). Two passes: mean(x^2) - mu^2 cancels where the mean is large.
         centred = parts - parts.mean(-1, keepdim=True)
-        y: torch.Tensor = centred * torch.rsqrt(centred.square().mean(-1, keepdim=True) + self.eps)
-        y = y.flatten(-2)  # (..., C)
+        length = torch.linalg.vector_norm(centred, dim=-1, keepdim=True)
+        rstd = torch.rsqrt(length.square() / parts.shape[-1] + self.eps)
+        y: torch.Tensor = (centred * rstd).flatten(-2)  # (..., C)
         if self.weight is not None:
             y = y * self.weight
         if self.bias is not None:

@@ -18,7 +18,6 @@ so dx is centred and orthogonal to xhat. dweight and dbias are sums of dy xhat a
 Autograd finds the same from the formula (`reference`, what torch.compile gets), slower.
 """
 
-import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -63,17 +62,16 @@ class LayerNorm(nn.Module):
 
     def forward(self, x: torch.Tensor, mask: torch.Tensor | None = None) -> torch.Tensor:
         """Normalize x, (..., *normalized_shape); no use for `mask`: a token uses only itself."""
-        C = math.prod(self.normalized_shape)
-        if x.shape[-len(self.normalized_shape) :] != self.normalized_shape:
-            shapes = f"LayerNorm({self.normalized_shape}) got {tuple(x.shape)}"
-            raise ValueError(f"{shapes}: its last axes must be the normalized ones")
-        # Half precision has too few digits for a sum of squares.
-        y = x.to(torch.promote_types(x.dtype, torch.float32)).reshape(-1, C)
-        weight = y.new_ones(C) if self.weight is None else self.weight.to(y.dtype).view(C)
-        bias = y.new_zeros(C) if self.bias is None else self.bias.to(y.dtype).view(C)
-        norm = reference if torch.compiler.is_compiling() else _Normalize.apply
-        y = norm(y, weight, bias, self.eps)
-        return y.view(x.shape).to(x.dtype)
+        shape = self.normalized_shape
+        if x.shape[-len(shape) :] != shape:
+            got = f"LayerNorm({shape}) got {tuple(x.shape)}"
+            raise ValueError(f"{got}: its last axes must be the normalized ones")
+        normalize: Any = reference if torch.compiler.is_compiling() else _Normalize.apply
+        if len(shape) == 1:
+            return normalize(x, self.weight, self.bias, self.eps)  # type: ignore[no-any-return]
+        weight, bias = (z if z is None else z.flatten() for z in (self.weight, self.bias))
+        y: torch.Tensor = normalize(x.flatten(-len(shape)), weight, bias, self.eps)
+        return y.view(x.shape)
 
     def extra_repr(self) -> str:
         """What `print(net)` shows."""
@@ -81,40 +79,41 @@ class LayerNorm(nn.Module):
         return f"{self.normalized_shape}, eps={self.eps}, weight={weight}, bias={bias}"
 
 
-def reference(
-    x: torch.Tensor, weight: torch.Tensor | None, bias: torch.Tensor | None, eps: float
-) -> torch.Tensor:
+def reference(x: torch.Tensor, weight: Any, bias: Any, eps: float) -> torch.Tensor:
     """The formula over the last axis. mean(x^2) - mu^2 would cancel: 25 % off at mean 2000."""
-    centred = x - x.mean(-1, keepdim=True)
-    y = centred * torch.rsqrt(centred.square().mean(-1, keepdim=True) + eps)
+    y = x.to(torch.promote_types(x.dtype, torch.float32))  # a sum of squares needs the digits
+    y = y - y.mean(-1, keepdim=True)
+    y = y * torch.rsqrt(y.square().mean(-1, keepdim=True) + eps)
     y = y if weight is None else y * weight
-    return y if bias is None else y + bias
+    return (y if bias is None else y + bias).to(x.dtype)
 
 
 class _Normalize(torch.autograd.Function):
-    """`reference` and its derivative in few passes over memory, (N, C), (C), (C) -> (N, C)."""
+    """`reference` and its derivative, working in one buffer each: rows are (N, C)."""
 
     @staticmethod
-    def forward(
-        ctx: Any, x: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor, eps: float
-    ) -> torch.Tensor:
-        xhat = x - x.mean(1, keepdim=True)
-        xhat -= xhat.mean(1, keepdim=True)  # takes out the rounding of the first mean
-        length = torch.linalg.vector_norm(xhat, dim=1, keepdim=True)
-        rstd = (length * length).div_(x.shape[1]).add_(eps).rsqrt_()  # (N, 1)
-        xhat *= rstd
-        ctx.save_for_backward(xhat, rstd, weight)
-        return torch.addcmul(bias, xhat, weight)
+    def forward(ctx: Any, x: torch.Tensor, weight: Any, bias: Any, eps: float) -> torch.Tensor:
+        rows = x.reshape(-1, x.shape[-1]).to(torch.promote_types(x.dtype, torch.float32))
+        mean = rows.mean(1, keepdim=True)
+        y = rows - mean
+        length = torch.linalg.vector_norm(y, dim=1, keepdim=True)
+        rstd = (length * length).div_(y.shape[1]).add_(eps).rsqrt_()  # (N, 1)
+        gain = y.new_ones(y.shape[1]) if weight is None else weight.to(y.dtype)
+        shift = y.new_zeros(1) if bias is None else bias.to(y.dtype)
+        ctx.save_for_backward(rows, mean, rstd, gain)  # not xhat: x is kept anyway
+        return torch.addcmul(shift, y.mul_(rstd), gain, out=y).view(x.shape).to(x.dtype)
 
     @staticmethod
     @once_differentiable  # a second derivative raises, or it would be silently wrong
     def backward(ctx: Any, dy: torch.Tensor) -> tuple[torch.Tensor | None, ...]:
-        xhat, rstd, weight = ctx.saved_tensors
-        N, C = xhat.shape
-        dy_xhat = dy * xhat
-        dweight, dbias = dy_xhat.sum(0), dy.sum(0)
+        x, mean, rstd, gain = ctx.saved_tensors
+        rows, (N, C) = dy.reshape(x.shape).to(x.dtype), x.shape
+        dbias = rows.sum(0) if ctx.needs_input_grad[2] else None
+        buffer = (x - mean).mul_(rstd).mul_(rows)  # xhat dy
+        dweight = buffer.sum(0) if ctx.needs_input_grad[1] else None
         # sum of g and of g xhat over the features; `out` keeps autocast's hands off
-        g = torch.mv(dy, weight, out=rstd.new_empty(N)).view(N, 1)
-        g_xhat = torch.mv(dy_xhat, weight, out=rstd.new_empty(N)).view(N, 1)
-        dx = torch.mul(xhat, g_xhat, out=dy_xhat).add_(g).addcmul_(dy, weight, value=-C)
-        return dx.mul_(rstd / -C), dweight, dbias, None
+        g = torch.mv(rows, gain, out=rstd.new_empty(N)).unsqueeze(1)
+        g_xhat = torch.mv(buffer, gain, out=rstd.new_empty(N)).unsqueeze(1)
+        torch.sub(x, mean, out=buffer).mul_(g_xhat.mul_(rstd)).add_(g)
+        dx = buffer.addcmul_(rows, gain, value=-C).mul_(rstd / -C)
+        return dx.view(dy.shape).to(dy.dtype), dweight, dbias, None

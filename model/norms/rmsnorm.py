@@ -66,46 +66,46 @@ class RMSNorm(nn.Module):
                 f"RMSNorm({self.dim}) got an input of shape {tuple(x.shape)}: "
                 "its last axis must be the features"
             )
-        # Half precision has too few digits for a sum of squares: statistics in float32 or better.
-        y = x.to(torch.promote_types(x.dtype, torch.float32)).reshape(-1, self.dim)
-        weight = y.new_ones(self.dim) if self.weight is None else self.weight.to(y.dtype)
-        norm = reference if torch.compiler.is_compiling() else _Normalize.apply
-        y = norm(y, weight, self.k, self.eps)
-        return y.view(x.shape).to(x.dtype)
+        normalize: Any = reference if torch.compiler.is_compiling() else _Normalize.apply
+        y: torch.Tensor = normalize(x, self.weight, self.k, self.eps)
+        return y
 
     def extra_repr(self) -> str:
         """What `print(net)` shows."""
         return f"{self.dim}, p={self.p}, eps={self.eps}, weight={self.weight is not None}"
 
 
-def reference(x: torch.Tensor, weight: torch.Tensor | None, k: int, eps: float) -> torch.Tensor:
+def reference(x: torch.Tensor, weight: Any, k: int, eps: float) -> torch.Tensor:
     """The formula over the last axis."""
-    y = x * torch.rsqrt(x[..., :k].square().mean(-1, keepdim=True) + eps)
-    return y if weight is None else y * weight
+    y = x.to(torch.promote_types(x.dtype, torch.float32))  # a sum of squares needs the digits
+    y = y * torch.rsqrt(y[..., :k].square().mean(-1, keepdim=True) + eps)
+    return (y if weight is None else y * weight).to(x.dtype)
 
 
 class _Normalize(torch.autograd.Function):
-    """`reference` and its derivative in few passes over memory, (N, C), (C) -> (N, C)."""
+    """`reference` and its derivative, working in one buffer each: rows are (N, C)."""
 
     @staticmethod
-    def forward(
-        ctx: Any, x: torch.Tensor, weight: torch.Tensor, k: int, eps: float
-    ) -> torch.Tensor:
-        length = torch.linalg.vector_norm(x[:, :k], dim=1, keepdim=True)
+    def forward(ctx: Any, x: torch.Tensor, weight: Any, k: int, eps: float) -> torch.Tensor:
+        rows = x.reshape(-1, x.shape[-1]).to(torch.promote_types(x.dtype, torch.float32))
+        length = torch.linalg.vector_norm(rows[:, :k], dim=1, keepdim=True)
         rstd = (length * length).div_(k).add_(eps).rsqrt_()  # (N, 1)
-        xhat: torch.Tensor = x * rstd
-        ctx.save_for_backward(xhat, rstd, weight)
+        gain = rows.new_ones(rows.shape[1]) if weight is None else weight.to(rows.dtype)
+        ctx.save_for_backward(rows, rstd, gain)  # not xhat: x is kept anyway
         ctx.k = k
-        return xhat * weight
+        y: torch.Tensor = (rows * rstd).mul_(gain)
+        return y.view(x.shape).to(x.dtype)
 
     @staticmethod
     @once_differentiable  # a second derivative raises, or it would be silently wrong
     def backward(ctx: Any, dy: torch.Tensor) -> tuple[torch.Tensor | None, ...]:
-        xhat, rstd, weight = ctx.saved_tensors
-        dy_xhat = dy * xhat
-        dweight = dy_xhat.sum(0)
+        x, rstd, gain = ctx.saved_tensors
+        rows = dy.reshape(x.shape).to(x.dtype)
+        buffer = (x * rstd).mul_(rows)  # xhat dy
+        dweight = buffer.sum(0) if ctx.needs_input_grad[1] else None
         # sum of g xhat over the features; `out` keeps autocast's hands off
-        g_xhat = torch.mv(dy_xhat, weight, out=rstd.new_empty(len(dy))).view(-1, 1).div_(-ctx.k)
-        dx = torch.mul(xhat, g_xhat, out=dy_xhat)
-        dx[:, ctx.k :] = 0  # features that rms does not see
-        return dx.addcmul_(dy, weight).mul_(rstd), dweight, None, None
+        g_xhat = torch.mv(buffer, gain, out=rstd.new_empty(len(x))).unsqueeze(1)
+        torch.mul(x, g_xhat.mul_(rstd).div_(-ctx.k), out=buffer)
+        buffer[:, ctx.k :] = 0  # features that rms does not see
+        dx = buffer.addcmul_(rows, gain).mul_(rstd)
+        return dx.view(dy.shape).to(dy.dtype), dweight, None, None

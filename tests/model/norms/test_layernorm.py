@@ -73,13 +73,6 @@ def test_float32_error_is_at_most_twice_torchs_own(dim: int, mean: float) -> Non
     assert errors[0].sqrt() <= 2 * errors[1].sqrt()
 
 
-@pytest.mark.parametrize("dim", [128, 768])
-def test_the_rounding_of_the_mean_is_taken_out(dim: int) -> None:
-    x = 1e4 + torch.randn(1024, dim)  # here torch's own is off by 5e-4
-    exact = F.layer_norm(x.double(), (dim,))
-    assert (LayerNorm(dim)(x).double() - exact).square().mean().sqrt() < 1e-6
-
-
 def test_a_second_derivative_is_refused() -> None:
     x = torch.randn(B, C, requires_grad=True)
     (gradient,) = torch.autograd.grad(LayerNorm(C)(x).sin().sum(), x, create_graph=True)
