@@ -94,7 +94,7 @@ class BatchNorm(nn.Module):
 
 
 class _Normalize(torch.autograd.Function):
-    """x -> y, mean, var; dx = (g - mean(g) - xhat mean(g xhat)) / sqrt(var + eps), g = dy weight."""
+    """x -> y, mean, var; dx = (g - mean(g) - xhat mean(g xhat)) / sqrt(var + eps), g = dy gain."""
 
     @staticmethod
     def forward(ctx: Any, x: torch.Tensor, weight: Any, bias: Any, eps: float) -> Any:
