@@ -22,7 +22,7 @@ def reestimate(net: nn.Module, batches: Iterable[Any], forward: Callable[[Any], 
     """Replace all running statistics by their average over batches; no weight changes.
 
     Running statistics lag behind the weights that they belong to. Only these norms are in train
-    mode, so that there is no dropout; afterwards the whole net is in the mode it was in.
+    mode, so that there is no dropout; afterwards each module is in the mode it was in.
 
     Args:
         net: changed in its buffers.
@@ -31,20 +31,22 @@ def reestimate(net: nn.Module, batches: Iterable[Any], forward: Callable[[Any], 
     """
     norms: list[Any] = with_statistics(net)
     before = [(norm.momentum, norm.num_batches_tracked.clone()) for norm in norms]
-    training = net.training
+    modes = [(module, module.training) for module in net.modules()]
     net.eval()
     for norm in norms:
         norm.train()
         norm.momentum = None
         norm.num_batches_tracked.zero_()
-    for batch in batches:
-        forward(batch)
-    for norm, (momentum, tracked) in zip(norms, before, strict=True):
-        norm.momentum = momentum
-        norm.num_batches_tracked.copy_(
-            tracked.maximum(norm.num_batches_tracked)
-        )  # warm-ups go by it
-    net.train(training)
+    try:
+        for batch in batches:
+            forward(batch)
+    finally:
+        for norm, (momentum, tracked) in zip(norms, before, strict=True):
+            norm.momentum = momentum
+            seen = norm.num_batches_tracked
+            seen.copy_(tracked.maximum(seen))  # or a warm-up that goes by it would begin again
+        for module, training in modes:
+            module.training = training
 
 
 def synchronize(net: nn.Module) -> None:
@@ -53,7 +55,8 @@ def synchronize(net: nn.Module) -> None:
     Values, gradients and buffers are then those of one process with the whole batch, for any norm:
     its inputs are gathered, every process runs it on all of them, and takes its own rows on. That
     moves B T C numbers where a norm written for it could do with 2 C. All processes need batches
-    of one shape. Gradients of the norm's parameters are to be summed over the processes, as others.
+    of one shape; `torch_batchnorm`, whose inner layer gets the real tokens only, cannot take a mask
+    then. Gradients of the norm's parameters are to be summed over the processes, as others.
     """
     gather: Any = _Gather.apply
     take_own: Any = _TakeOwn.apply

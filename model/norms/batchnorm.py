@@ -31,7 +31,7 @@ class BatchNorm(nn.Module):
         eps: added to the variance.
         momentum: weight of the newest batch in the running statistics; None averages over all.
         affine: learn a gain and a shift.
-        ghost: sequences in a sub-batch with statistics of its own (Hoffer et al. 2017), or None.
+        ghost: sequences in a sub-batch with its own statistics (Hoffer et al. 2017), or None.
         use_mask: leave padding out of the statistics (it becomes 0 in training).
 
     Raises:

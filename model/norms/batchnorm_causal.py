@@ -14,12 +14,14 @@ Every feature is normalized over all sequences and all positions so far:
 
 **Training and evaluation differ** as in batchnorm.py: the batch's statistics in training, running
 ones in evaluation, which keep the prefix moments of each position, (T, C), and move in training.
-Positions past the last trained one use that one's. Where there are fewer than two tokens so far (a
-batch of one, at its first position) the running statistics are used, and do not move.
+Positions past the last trained one use that one's. Where the tokens so far are fewer than two, or
+all the same (every line starts alike), the running statistics are used, and do not move.
 
 The sums are cumulative, of x minus a shift: sum(x^2) alone cancels (24 % off at mean 1000 in
 float32). The shift is the mean of the first position, which every later one may know.
 """
+
+from typing import Any
 
 import torch
 from torch import nn
@@ -69,30 +71,31 @@ class BatchNormCausal(nn.Module):
         mean, var = self.running_mean[position], self.running_var[position]  # (T, C)
         if self.training:
             real = torch.ones_like(y[..., :1]) if mask is None else mask[..., None].to(y.dtype)
-            if (tokens := int(real.sum())) < 2:
-                more = "raise data.batch_size or data.block_size"
-                raise ValueError(f"BatchNorm needs at least 2 tokens, got {tokens}: {more}")
+            if (k := int(real.sum())) < 2:
+                raise ValueError(f"BatchNorm needs at least 2 tokens, got {k}: raise batch_size")
             n = real.sum(0).cumsum(0)  # (T, 1), tokens so far
             shift = torch.where(real[:, 0] > 0, y[:, 0], 0).sum(0).detach() / n[0].clamp(min=1)
             y = torch.where(real > 0, y - shift, 0)
             rest = y.sum(0).cumsum(0) / n.clamp(min=1)  # (T, C), the mean less the shift
             batch_var = y.square().sum(0).cumsum(0) / n.clamp(min=1) - rest.square()
             batch_var = batch_var.clamp(min=0)  # rounding
-            self._move(rest.detach() + shift, batch_var.detach(), n)
-            mean, var = torch.where(n > 1, rest, mean - shift), torch.where(n > 1, batch_var, var)
-        return torch.addcmul(self.bias, (y - mean) * torch.rsqrt(var + self.eps), self.weight).to(
-            x.dtype
-        )
+            rounding = (16 * torch.finfo(y.dtype).eps * (rest + shift)).square()
+            enough = (n > 1) & (batch_var > rounding)
+            self._move(rest + shift, batch_var, n, enough)
+            mean, var = torch.where(enough, rest, mean - shift), torch.where(enough, batch_var, var)
+        y = (y - mean) * torch.rsqrt(var + self.eps)
+        return torch.addcmul(self.bias, y, self.weight).to(x.dtype)
 
-    def _move(self, mean: torch.Tensor, var: torch.Tensor, n: torch.Tensor) -> None:
-        """Move the running statistics of the positions with two tokens or more, n (T, 1)."""
+    @torch.no_grad()
+    def _move(self, mean: torch.Tensor, var: torch.Tensor, n: torch.Tensor, enough: Any) -> None:
+        """Move the running statistics where there is a variance; n (T, 1), the others (T, C)."""
         self.tokens_per_statistic = round(float(n.mean()))
         T = min(len(n), self.block_size)
-        n, unbiased = n[:T], (var * n / (n - 1).clamp(min=1))[:T]
-        self.num_batches_tracked[:T] += n[:, 0] > 1
+        unbiased, enough = (var * n / (n - 1).clamp(min=1))[:T], enough[:T]
+        self.num_batches_tracked[:T] += enough.any(1)
         tracked = self.num_batches_tracked[:T, None].to(self.running_mean.dtype)
         rate = 1 / tracked if self.momentum is None else torch.full_like(tracked, self.momentum)
-        rate = torch.where(n > 1, rate, 0)
+        rate = torch.where(enough, rate, 0)
         self.running_mean[:T].lerp_(mean[:T].to(rate.dtype), rate)
         self.running_var[:T].lerp_(unbiased.to(rate.dtype), rate)
 

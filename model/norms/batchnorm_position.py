@@ -10,15 +10,14 @@ Every feature at every time step is normalized on its own, over the batch:
      B [ . . . . . ]        enters, nothing leaks from the future. (Other sequences do enter, and
        [ . . . . . ]        their windows may overlap this one.) B numbers are a noisy statistic.
          | | | | |  -> mu, var of each position and feature
-
-**Training and evaluation differ** as in batchnorm.py: batch statistics in training, running ones
-(T, C), which move in training, in evaluation. Positions that training never saw have none (what the
-paper holds against it): they use those of the last trained position. A position with fewer than two
-real tokens has no variance: it uses the running statistics and moves nothing. In a batch of one
-sequence that is every position.
+**Training and evaluation differ** as in batchnorm.py: the batch's statistics, then running ones.
+Positions that training never saw have none (what the paper holds against it): they use those of the
+last trained position. Where fewer than two tokens are real, or all are the same (every line starts
+alike), there is no variance: the running statistics are used, and do not move.
 """
 
 from itertools import repeat
+from typing import Any
 
 import torch
 from torch import nn
@@ -31,10 +30,10 @@ class BatchNormPosition(nn.Module):
 
     Args:
         dim: C.
-        block_size: the most positions that running statistics are kept for.
+        block_size: positions that running statistics are kept for.
         eps: added to the variance.
         momentum: weight of the newest batch in the running statistics; None averages over all.
-        ghost: sequences in a sub-batch with statistics of its own, or None: one batch.
+        ghost: sequences in a sub-batch (the last may be smaller) with its own statistics, or None.
 
     Raises:
         ValueError: in training, fewer than two real tokens in all, or a `ghost` below 1.
@@ -75,35 +74,36 @@ class BatchNormPosition(nn.Module):
         mean, var = self.running_mean[position], self.running_var[position]  # (T, C)
         if self.training:
             real = torch.ones_like(y[..., :1]) if mask is None else mask[..., None].to(y.dtype)
-            if (tokens := int(real.sum())) < 2:
-                more = f"got {tokens}: raise data.batch_size or data.block_size"
-                raise ValueError(f"BatchNorm needs at least 2 tokens, {more}")
+            if (k := int(real.sum())) < 2:
+                raise ValueError(f"BatchNorm needs at least 2 tokens, got {k}: raise batch_size")
             y = torch.where(real > 0, y, 0)
             n = real.sum(0)  # (T, 1)
             batch_mean = y.sum(0) / n.clamp(min=1)
             batch_var = ((y - batch_mean) * real).square().sum(0) / n.clamp(min=1)
-            self._move(batch_mean.detach(), batch_var.detach(), n)
-            mean, var = torch.where(n > 1, batch_mean, mean), torch.where(n > 1, batch_var, var)
-        return torch.addcmul(self.bias, (y - mean) * torch.rsqrt(var + self.eps), self.weight).to(
-            x.dtype
-        )
+            rounding = (16 * torch.finfo(y.dtype).eps * batch_mean).square()
+            enough = (n > 1) & (batch_var > rounding)
+            self._move(batch_mean, batch_var, n, enough)
+            mean, var = torch.where(enough, batch_mean, mean), torch.where(enough, batch_var, var)
+        y = (y - mean) * torch.rsqrt(var + self.eps)
+        return torch.addcmul(self.bias, y, self.weight).to(x.dtype)
 
-    def _move(self, mean: torch.Tensor, var: torch.Tensor, n: torch.Tensor) -> None:
-        """Move the running statistics of the positions with two tokens or more, n (T, 1)."""
+    @torch.no_grad()
+    def _move(self, mean: torch.Tensor, var: torch.Tensor, n: torch.Tensor, enough: Any) -> None:
+        """Move the running statistics where there is a variance; n (T, 1), the others (T, C)."""
         self.tokens_per_statistic = round(float(n.mean()))
         T = min(len(n), self.block_size)
-        n, unbiased = n[:T], (var * n / (n - 1).clamp(min=1))[:T]
-        self.num_batches_tracked[:T] += n[:, 0] > 1
+        unbiased, enough = (var * n / (n - 1).clamp(min=1))[:T], enough[:T]
+        self.num_batches_tracked[:T] += enough.any(1)
         tracked = self.num_batches_tracked[:T, None].to(self.running_mean.dtype)
         rate = 1 / tracked if self.momentum is None else torch.full_like(tracked, self.momentum)
-        rate = torch.where(n > 1, rate, 0)
+        rate = torch.where(enough, rate, 0)
         self.running_mean[:T].lerp_(mean[:T].to(rate.dtype), rate)
         self.running_var[:T].lerp_(unbiased.to(rate.dtype), rate)
 
     def extra_repr(self) -> str:
         """What `print(net)` shows."""
-        sizes = f"{self.dim}, block_size={self.block_size}, eps={self.eps}"
-        return f"{sizes}, momentum={self.momentum}, ghost={self.ghost}"
+        options = f"eps={self.eps}, momentum={self.momentum}, ghost={self.ghost}"
+        return f"{self.dim}, block_size={self.block_size}, {options}"
 
 
 def reference(
@@ -113,7 +113,7 @@ def reference(
     """The formula, position by position, for the tests (all positions trained)."""
     outputs = []
     for t, here in enumerate(x.unbind(1)):
-        mean, var = running_mean[min(t, block_size - 1)], running_var[min(t, block_size - 1)]
+        mean, var = (z[min(t, block_size - 1)] for z in (running_mean, running_var))
         if training and len(here) > 1:
             mean, var = here.mean(0), here.var(0, correction=0)
         outputs.append((here - mean) / (var + eps).sqrt() * weight + bias)

@@ -49,6 +49,7 @@ class BatchRenorm(nn.Module):
     running_mean: torch.Tensor
     running_var: torch.Tensor
     num_batches_tracked: torch.Tensor
+    warmup_steps: torch.Tensor
 
     def __init__(
         self, dim: int, *, total_steps: int, warmup: float = 0.1, eps: float = 1e-5,
@@ -57,11 +58,12 @@ class BatchRenorm(nn.Module):
         super().__init__()
         self.dim, self.eps, self.momentum, self.tokens_per_statistic = dim, eps, momentum, 0
         self.total_steps, self.warmup = total_steps, warmup
-        self.warmup_steps = max(1, round(warmup * total_steps))
         self.weight, self.bias = nn.Parameter(torch.ones(dim)), nn.Parameter(torch.zeros(dim))
         self.register_buffer("running_mean", torch.zeros(dim))
         self.register_buffer("running_var", torch.ones(dim))
         self.register_buffer("num_batches_tracked", torch.tensor(0))
+        # saved: a run that is resumed with another total_steps must not warm up again
+        self.register_buffer("warmup_steps", torch.tensor(round(warmup * total_steps)))
 
     def forward(self, x: torch.Tensor, mask: torch.Tensor | None = None) -> torch.Tensor:
         """Normalize x, (B, T, C), over the tokens where `mask` (B, T) is True; the rest is 0."""
@@ -79,7 +81,8 @@ class BatchRenorm(nn.Module):
         mean = tokens.mean(0)
         centred = tokens - mean
         var = centred.square().mean(0)
-        open_ = (self.num_batches_tracked.to(y.dtype) / self.warmup_steps - 1).clamp(0, 1)
+        later = (self.num_batches_tracked - self.warmup_steps).to(y.dtype)
+        open_ = (later / self.warmup_steps.clamp(min=1)).clamp(0, 1)
         r_max, d_max = 1 + 2 * open_, 5 * open_
         r = ((var + self.eps).sqrt() / std).detach().clamp(1 / r_max, r_max)
         d = ((mean - self.running_mean) / std).detach().clamp(-d_max, d_max)
@@ -107,7 +110,7 @@ def reference(
     if not training:
         return (x - running_mean) / sigma * weight + bias
     mean, sigma_batch = x.mean((0, 1)), (x.var((0, 1), correction=0) + eps).sqrt()
-    opened = min(max(float(num_batches_tracked) / warmup_steps - 1, 0.0), 1.0)
+    opened = min(max((int(num_batches_tracked) / int(warmup_steps)) - 1, 0.0), 1.0)
     r_max, d_max = 1 + 2 * opened, 5 * opened
     r = torch.clamp(sigma_batch / sigma, 1 / r_max, r_max).detach()
     d = torch.clamp((mean - running_mean) / sigma, -d_max, d_max).detach()

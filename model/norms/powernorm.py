@@ -11,12 +11,10 @@ token is first divided by its root mean square (the authors' GroupScaling); then
     B x T [ . . . . . ]      The authors' warm-up of 10,000 steps never ends in a short run: it is
             | | | | |        10 % here. Training and evaluation differ in the warm-up; after it psi
          psi of each feature only moves between two steps.
-
 **The backward pass is not the derivative.** With g = dy weight and nu, another running statistic,
     dx = (g - nu xhat) / sqrt(psi^2 + eps)          nu = nu (1 - m mean(xhat^2)) + m mean(g xhat)
 
 approximates BatchNorm's, which has mean(g xhat) in nu's place. Backward writes nu; it is saved.
-(The authors' code divides by the batch's moment here; the paper, and this file, by the forward's.)
 """
 
 from functools import partial
@@ -39,13 +37,14 @@ class PowerNorm(nn.Module):
         momentum: m; None averages over all batches.
 
     >>> x, norm = torch.randn(4, 3, 8), PowerNorm(8, total_steps=9, groups=None, eps=0.0)
-    >>> torch.allclose(norm(x).square().mean((0, 1)), torch.ones(8))  # in the warm-up
+    >>> torch.allclose(norm(x).square().mean((0, 1)), torch.ones(8))  # warming up
     True
     """
 
     running_square: torch.Tensor
     nu: torch.Tensor
     num_batches_tracked: torch.Tensor
+    warmup_steps: torch.Tensor
 
     def __init__(
         self, dim: int, *, total_steps: int, warmup: float = 0.1, groups: int | None = 4,
@@ -54,15 +53,16 @@ class PowerNorm(nn.Module):
         super().__init__()
         if groups is not None and (groups < 1 or (dim >= groups and dim % groups)):
             raise ValueError(f"norm.groups={groups} must divide the {dim} features, or be null")
-        self.dim, self.total_steps, self.warmup = dim, total_steps, warmup
-        self.groups, self.eps, self.momentum, self.tokens_per_statistic = groups, eps, momentum, 0
+        self.dim, self.total_steps, self.warmup, self.momentum = dim, total_steps, warmup, momentum
+        self.groups, self.eps, self.tokens_per_statistic = groups, eps, 0
         self.slices = groups if groups is None or dim >= groups else 1
-        self.warmup_steps = max(1, round(warmup * total_steps))
         self.weight, self.bias = nn.Parameter(torch.ones(dim)), nn.Parameter(torch.zeros(dim))
         self.register_buffer("running_square", torch.ones(dim))
         self.register_buffer("nu", torch.zeros(dim))
         self.register_buffer("num_batches_tracked", torch.tensor(0))
+        self.register_buffer("warmup_steps", torch.tensor(round(warmup * total_steps)))
 
+    @torch.compiler.disable  # type: ignore[untyped-decorator]  # backward writes nu
     def forward(self, x: torch.Tensor, mask: torch.Tensor | None = None) -> torch.Tensor:
         """Normalize x, (B, T, C); only tokens where `mask` (B, T) is True enter the statistics."""
         y = scaled(x.to(torch.promote_types(x.dtype, torch.float32)), self.slices, self.eps)

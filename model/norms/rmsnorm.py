@@ -56,7 +56,7 @@ class RMSNorm(nn.Module):
         if not 0 < p <= 1:
             raise ValueError(f"norm.p={p} must be above 0 and at most 1, a fraction of features")
         self.dim, self.p, self.eps = dim, p, eps
-        self.k = max(1, int(p * dim))
+        self.k = max(1, int(p * dim + 1e-9))  # 0.29 of 100 are 29
         self.register_parameter("weight", nn.Parameter(torch.ones(dim)) if weight else None)
 
     def forward(self, x: torch.Tensor, mask: torch.Tensor | None = None) -> torch.Tensor:

@@ -23,7 +23,7 @@ class TorchRMSNorm(nn.Module):
     True
     """
 
-    def __init__(self, dim: int, *, eps: float | None = 1e-5, weight: bool = True) -> None:
+    def __init__(self, dim: int, *, eps: float = 1e-5, weight: bool = True) -> None:
         super().__init__()
         self.dim, self.eps = dim, eps
         self.layer = nn.RMSNorm(dim, eps=eps, elementwise_affine=weight)

@@ -58,6 +58,21 @@ def test_reestimated_statistics_are_the_average_over_the_batches_and_no_weight_m
     assert all(p.grad is None for p in net.parameters())
 
 
+def test_a_failing_batch_leaves_modes_and_momenta_as_they_were() -> None:
+    net = nn.Sequential(BatchNorm(C), nn.Dropout(0.5), BatchNorm(C)).double()
+    net(batch())
+    net[2].eval()
+
+    def forward(x: torch.Tensor) -> None:
+        net(x)
+        raise RuntimeError("no")
+
+    with pytest.raises(RuntimeError, match="no"):
+        reestimate(net, [batch()], forward)
+    assert [m.training for m in net] == [True, True, False]
+    assert all(net[i].momentum == 0.1 for i in (0, 2)) and net[0].num_batches_tracked == 1
+
+
 def test_every_norm_reestimates_to_what_a_long_look_at_the_same_batch_gives(
     compose_config: Compose,
 ) -> None:

@@ -113,6 +113,22 @@ def test_a_statistic_of_fewer_than_two_tokens_is_replaced_by_the_running_one_and
 
 
 @PER_POSITION
+def test_tokens_that_are_all_the_same_have_no_variance_and_move_nothing(
+    norm: type[BatchNormPosition] | type[BatchNormCausal],
+) -> None:
+    """Every line begins alike: a variance that decays to 0 would blow evaluation up."""
+    module = norm(C, block_size=T)
+    for step in range(50):
+        x = batch().float()
+        x[:, 0] = step / 3  # one token for all rows, another at each step
+        y = module(x)
+        assert torch.allclose(y[:, 0], x[:, 0] / (1 + 1e-5) ** 0.5)
+    assert module.num_batches_tracked.tolist() == [0] + [50] * (T - 1)
+    assert torch.equal(module.running_var[0], torch.ones(C))
+    assert torch.equal(module.eval()(x)[:, 0], y[:, 0])
+
+
+@PER_POSITION
 def test_fewer_than_two_tokens_in_all_are_refused(
     norm: type[BatchNormPosition] | type[BatchNormCausal],
 ) -> None:
@@ -174,3 +190,22 @@ def test_powernorms_running_moments_and_gradient_are_the_papers(
         nu = nu * (1 - 0.1 * gamma) + 0.1 * lam
         assert same(norm.running_square, psi2) and same(norm.nu, nu)
     assert same(norm.eval()(x), z / (psi2 + 1e-5).sqrt() * norm.weight + norm.bias)
+
+
+@pytest.mark.parametrize("norm", [PowerNorm, BatchRenorm])
+def test_a_warm_up_is_part_of_the_state_and_can_be_none(
+    norm: type[PowerNorm] | type[BatchRenorm],
+) -> None:
+    trained = norm(C, total_steps=20)
+    for _ in range(6):
+        trained(batch().float())
+    longer = norm(C, total_steps=2000)  # resumed with another horizon
+    longer.load_state_dict(trained.state_dict())
+    x = batch().float()
+    assert torch.equal(longer(x), trained(x))
+
+
+def test_powernorm_without_a_warm_up_trains_as_it_evaluates() -> None:
+    norm, x = PowerNorm(C, total_steps=20, warmup=0.0).double(), batch()
+    wanted = norm.eval()(x)
+    assert same(norm.train()(x), wanted)
