@@ -13,7 +13,7 @@ train: .venv/run.stamp  ## set up, then train on the packaged plays; more: make 
 	$(BIN)/python train.py $(ARGS)
 
 test: .venv/dev.stamp  ## set up, then run the tests
-	$(BIN)/python -m pytest -n 2 --dist loadfile $(ARGS)
+	$(BIN)/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder $(ARGS)
 
 check: .venv/dev.stamp  ## format, lint and types, without changing anything
 	$(BIN)/ruff format --check .
