@@ -26,6 +26,8 @@ RULES: dict[str, tuple[set[str], set[str]]] = {
     "job/metrics.py": (TORCH | LIGHTNING, {"job"}),
     "job/outcome.py": (TORCH | LIGHTNING, {"job"}),
     "job/sweep.py": (HYDRA, {"job"}),
+    "report": (set(), {"report", "job"}),
+    "compare.py": (set(), {"report"}),
     "train.py": (TORCH | LIGHTNING | HYDRA, {"model", "data", "job"}),
     "sample.py": (TORCH | LIGHTNING | HYDRA | TEXT, {"model", "data", "job"}),
 }

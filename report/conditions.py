@@ -1,0 +1,118 @@
+"""Which runs belong together: the keys of their configurations that were swept."""
+
+from collections.abc import Iterable
+from typing import Any
+
+import yaml
+
+from job.folder import key_of
+
+Flat = dict[str, Any]
+
+# Keys that say where, how fast or how often something is looked at, not what is trained.
+IGNORED = {
+    "resume",
+    "log_every",
+    "eval_every",
+    "norm_name",
+    "question",
+    "title",
+    "source",
+    "claims",
+}
+IGNORED |= {"data.path", "data.num_workers", "data.eval_batches", "trainer.accelerator"}
+IGNORED |= {"trainer.devices", "trainer.enable_progress_bar", "compile"}
+IGNORED_GROUPS = {"sample", "probes", "hydra", "tune"}
+
+
+def flat_config(config: dict[str, Any], overrides: Iterable[str] = ()) -> Flat:
+    """Dotted keys of a resolved configuration; `norm` is the norm's name.
+
+    The names of groups on the command line (`model=mini`) come along as `model`: where every run
+    has one, it says more than the numbers that it stands for.
+
+    >>> flat_config({"norm_name": "none", "norm": {"eps": 1}, "seed": 3, "data": {"seed": 3}})
+    {'norm': 'none', 'norm.eps': 1}
+    """
+    groups = {key: value for key, value in named(overrides) if isinstance(config.get(key), dict)}
+    sites = {key: value for key, value in named(overrides) if "@" in key}
+    flat = {"norm": config.get("norm_name")} | groups | sites | dict(dotted(config))
+    return {key: value for key, value in flat.items() if not ignored(key)}
+
+
+def named(overrides: Iterable[str]) -> list[tuple[str, Any]]:
+    """Key and value of each override, the norm's group left out."""
+    pairs = [(key_of(o), o.partition("=")[2]) for o in overrides]
+    return [(key, value) for key, value in pairs if key != "norm"]
+
+
+def dotted(config: dict[str, Any], before: str = "") -> Iterable[tuple[str, Any]]:
+    """The leaves; a list is one, so that values can be compared and counted."""
+    for key, value in config.items():
+        if isinstance(value, dict):
+            yield from dotted(value, f"{before}{key}.")
+        else:
+            yield f"{before}{key}", repr(value) if isinstance(value, list) else value
+
+
+def ignored(key: str) -> bool:
+    """Is this no part of what was trained? A seed is none: it makes repeats."""
+    return key in IGNORED or key.split(".")[0] in IGNORED_GROUPS or key.split(".")[-1] == "seed"
+
+
+def from_siblings(overrides: list[str], siblings: list[tuple[list[str], Flat]]) -> Flat:
+    """The configuration of a run that failed before it stored one.
+
+    All jobs of a sweep share what was not swept: the one with the most overrides in common lends
+    its keys, and the run's own overrides are put on top.
+    """
+    own = dict(named(overrides))
+    norm = next((o.partition("=")[2] for o in overrides if key_of(o) == "norm"), "layernorm")
+    mine = set(overrides)
+    _, lent = max(siblings, key=lambda s: len(mine & set(s[0])), default=([], {"norm": norm}))
+    flat = dict(lent)
+    if norm != flat.get("norm"):
+        flat = {k: v for k, v in flat.items() if not k.startswith(("norm.", "model.norm."))}
+    flat["norm"] = norm
+    flat |= {key: yaml.safe_load(value) for key, value in own.items() if not ignored(key)}
+    return flat
+
+
+def swept_keys(flat: dict[str, Flat], overridden: Iterable[str] = ()) -> list[str]:
+    """The keys that tell the runs apart, the norm first, none that another one implies.
+
+    A key counts if it splits runs that the keys before it leave together: so `model.norm.eps`
+    beside `norm.eps`, or a norm's own options beside its name, are not named twice.
+    `overridden` are the keys that somebody typed; they go before those that follow from them.
+    """
+    every = list(dict.fromkeys(key for config in flat.values() for key in config))
+    whole = [k for k in every if "." in k or k == "norm" or all(k in c for c in flat.values())]
+    typed = set(overridden)
+    order = sorted(whole, key=lambda key: (key != "norm", key not in typed, every.index(key)))
+    keys: list[str] = []
+    groups = 1
+    for key in order:
+        if len({str(config.get(key)) for config in flat.values()}) == 1:
+            continue
+        ways = {tuple(str(c.get(k)) for k in [*keys, key]) for c in flat.values()}
+        if len(ways) > groups:
+            keys.append(key)
+            groups = len(ways)
+    return keys
+
+
+def short_names(keys: list[str]) -> dict[str, str]:
+    """`model.placement` is `placement`, as long as that is clear."""
+    last = [key.split(".")[-1] for key in keys]
+    return {k: s if last.count(s) == 1 else k for k, s in zip(keys, last, strict=True)}
+
+
+def label(config: Flat, keys: list[str]) -> str:
+    """A condition's name: the norm as it is, every other key with its value.
+
+    >>> label({"norm": "none", "model.placement": "post"}, ["norm", "model.placement"])
+    'none placement=post'
+    """
+    names = short_names(keys)
+    parts = [str(config.get(k)) if k == "norm" else f"{names[k]}={config.get(k)}" for k in keys]
+    return " ".join(parts) or str(config.get("norm"))

@@ -1,0 +1,189 @@
+"""The statistics of DESIGN 4: intervals of paired differences, Holm, Fisher, planning seeds.
+
+Every function works on the last axis, so that tests can run thousands of studies at once. A sample
+of fewer than 3 has a mean, and no interval: NaN.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from scipy import stats
+
+Array = np.ndarray[Any, np.dtype[Any]]
+FEWEST = 3  # seeds for an interval
+
+
+@dataclass(frozen=True)
+class Interval:
+    """A mean with its two-sided Student t interval and its p value against 0.
+
+    Attributes:
+        n: how many values.
+        mean: of them, in their unit.
+        low: the interval's lower end, NaN with fewer than 3 values.
+        high: its upper end.
+        p: two-sided, for a true mean of 0.
+        sd: standard deviation of the values (n - 1).
+    """
+
+    n: int
+    mean: Any
+    low: Any
+    high: Any
+    p: Any
+    sd: Any
+
+    @property
+    def half(self) -> Any:
+        """Half the interval's width: t sd / sqrt n. A difference's smallest detectable size."""
+        return (self.high - self.low) / 2
+
+
+def interval(values: Any, level: float = 0.95) -> Interval:
+    """Mean and t interval over the last axis; values that are NaN make the result NaN."""
+    x = np.asarray(values, float)
+    n = x.shape[-1]
+    nothing = np.full(x.shape[:-1], np.nan)[()]
+    if n < FEWEST:
+        mean = x.mean(-1) if n else nothing
+        sd = x.std(-1, ddof=1) if n > 1 else nothing
+        return Interval(n, mean, nothing, nothing, nothing, sd)
+    sd = x.std(-1, ddof=1)
+    if np.any(sd <= 1e-12 * np.abs(x).max()):  # all the same: scipy warns and gives no interval
+        return _of_equal_values(x, level)
+    test = stats.ttest_1samp(x, 0.0, axis=-1)
+    ends = test.confidence_interval(level)
+    return Interval(n, x.mean(-1), ends.low, ends.high, test.pvalue, sd)
+
+
+def _of_equal_values(x: Array, level: float) -> Interval:
+    """Equal values show no scatter at all: runs of one seed under several, or a copied folder."""
+    if x.ndim > 1:
+        each = [interval(row, level) for row in x]
+        columns = ([getattr(i, key) for i in each] for key in ("mean", "low", "high", "p", "sd"))
+        return Interval(x.shape[-1], *(np.array(column) for column in columns))
+    mean = float(x.mean())
+    return Interval(len(x), mean, mean, mean, float(mean == 0), 0.0)
+
+
+def ratio(log_values: Any, level: float = 0.95) -> Interval:
+    """The interval of a ratio, taken on the log scale: give differences of logarithms.
+
+    `sd` and `p` stay those of the logarithms.
+    """
+    log = interval(log_values, level)
+    return Interval(log.n, np.exp(log.mean), np.exp(log.low), np.exp(log.high), log.p, log.sd)
+
+
+def holm(p: Sequence[float] | Array) -> Array:
+    """Holm's adjusted p values over the last axis (scipy has none); NaN takes no part.
+
+    >>> holm([0.01, 0.04, 0.03]).round(3).tolist()
+    [0.03, 0.06, 0.06]
+    """
+    p = np.asarray(p, float)
+    order = np.argsort(p, axis=-1)  # NaN last
+    ordered = np.take_along_axis(p, order, -1)
+    tests = np.sum(~np.isnan(p), axis=-1, keepdims=True)
+    factors = tests - np.arange(p.shape[-1])
+    adjusted = np.minimum(np.maximum.accumulate(ordered * factors, axis=-1), 1)
+    result = np.empty_like(p)
+    np.put_along_axis(result, order, adjusted, -1)
+    return result
+
+
+def fisher(failed_a: int, n_a: int, failed_b: int, n_b: int, alternative: str) -> float:
+    """Fisher's exact p value that a fails more (`greater`), less (`less`), or either way."""
+    table = [[failed_a, n_a - failed_a], [failed_b, n_b - failed_b]]
+    return float(stats.fisher_exact(table, alternative=alternative).pvalue)
+
+
+def noise_floor(values: Array, level: float = 0.95) -> tuple[float, Interval]:
+    """How much two runs of one condition differ by their seeds alone.
+
+    Returns:
+        The size that the difference of two single runs stays under with probability `level`
+        (t sqrt 2 sd), and the condition against itself: the first half of its seeds against the
+        second, which has an interval from 6 seeds on.
+    """
+    n = len(values)
+    if n < FEWEST:
+        return float("nan"), interval([])
+    reach = stats.t.ppf((1 + level) / 2, n - 1) * np.sqrt(2) * np.std(values, ddof=1)
+    half = n // 2
+    return float(reach), interval(values[:half] - values[half : 2 * half], level)
+
+
+def seeds_for_width(sd: float, margin: float, level: float, most: int = 1000) -> int | None:
+    """The fewest seeds (at least 3) whose interval reaches no further than `margin` either way."""
+    n = np.arange(FEWEST, most + 1)
+    enough = stats.t.ppf((1 + level) / 2, n - 1) * sd / np.sqrt(n) <= margin
+    return int(n[enough.argmax()]) if enough.any() else None
+
+
+def seeds_for_power(
+    sd: float, margin: float, level: float, power: float = 0.8, most: int = 1000
+) -> int | None:
+    """The fewest seeds that call a true difference of `margin` with probability `power`.
+
+    From the noncentral t distribution: the interval at `level` has to leave 0 out.
+    """
+    if sd == 0:
+        return FEWEST
+    n = np.arange(FEWEST, most + 1)
+    critical = stats.t.ppf((1 + level) / 2, n - 1)
+    # the other tail adds less than 1 - level; for large noncentrality scipy's cdf there is NaN
+    reached = stats.nct.sf(critical, n - 1, np.minimum(margin / sd * np.sqrt(n), 30)) >= power
+    return int(n[reached.argmax()]) if reached.any() else None
+
+
+def cautious_sd(sd: float, n: int, confidence: float = 0.8) -> float:
+    """An upper confidence limit of the standard deviation: few seeds may flatter it."""
+    return float(sd * np.sqrt((n - 1) / stats.chi2.ppf(1 - confidence, n - 1)))
+
+
+def lr_sensitivity(losses: Array, loss_initial: float) -> float:
+    """Wortsman et al. 2023: mean over the grid of min(loss, loss at init), minus the best loss.
+
+    A run without a finite loss counts as the loss at init. 0 would mean that the rate is of no
+    consequence.
+    """
+    capped = np.minimum(np.where(np.isfinite(losses), losses, loss_initial), loss_initial)
+    return float(capped.mean() - capped.min())
+
+
+def basin_width(rates: Array, losses: Array, within: float = 0.02) -> float:
+    """log10 span of the rates around the best whose loss is within `within` nats of the best.
+
+    Only of the unbroken stretch around the best rate; 0 if no neighbour is that close.
+    """
+    order = np.argsort(rates)
+    rates, losses = np.asarray(rates)[order], np.asarray(losses)[order]
+    losses = np.where(np.isfinite(losses), losses, np.inf)
+    good = losses <= losses.min() + within
+    low = high = int(losses.argmin())
+    while low > 0 and good[low - 1]:
+        low -= 1
+    while high < len(good) - 1 and good[high + 1]:
+        high += 1
+    return float(np.log10(rates[high] / rates[low]))
+
+
+def steps_to_target(budgets: Array, losses: Array, target: float) -> float:
+    """The smallest budget whose own complete schedule ends at or below the target.
+
+    Infinite (censored) if none does. A run cut short is no schedule of that length: its learning
+    rate has not come down.
+    """
+    reached = np.asarray(budgets, float)[np.asarray(losses) <= target]
+    return float(reached.min()) if len(reached) else float("inf")
+
+
+def crossing(steps: Array, losses: Array, target: float) -> float:
+    """The first step inside one run at or below the target, infinite if there is none.
+
+    An upper bound of the steps needed: the schedule was made for a longer run.
+    """
+    return steps_to_target(steps, losses, target)
