@@ -1,0 +1,203 @@
+"""Claims as contrasts: what a study said beforehand, judged by the runs (DESIGN 4).
+
+In a study's yaml:
+
+    claims:
+      - name: BatchNorm ends above LayerNorm
+        source: https://arxiv.org/abs/2003.07845
+        weights: {layernorm: 1, batchnorm: -1}    # over arms, by their names in the table; sum 0
+        expect: less                              # less | equal | fails
+        margin: 0.02                              # nats a character; on the log scale of a ratio
+        metric: test_best                         # any loss or `steps`, `step_seconds`
+        scale: linear                             # linear | log
+"""
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from report.statistics import (
+    Interval,
+    cautious_sd,
+    fisher,
+    interval,
+    seeds_for_power,
+    seeds_for_width,
+)
+from report.study import Study
+from report.summary import training_failures
+
+SUPPORTED, REFUTED, UNDECIDED = "supported", "refuted", "undecided"
+KEYS = {"name", "source", "weights", "expect", "margin", "metric", "scale"}
+MARGIN = 0.02
+
+
+@dataclass(frozen=True)
+class Claim:
+    """A contrast with what it should come to.
+
+    Attributes:
+        name: the sentence.
+        source: who says so.
+        weights: over arms; they sum to 0.
+        expect: `less` (than 0 by more than the margin), `equal` (within the margin), or `fails`
+            (the arm of weight 1 fails more often than that of weight -1).
+        margin: nats a character; on the log scale of the logarithm.
+        metric: column of the runs' table.
+        scale: `linear`, or `log` for ratios.
+    """
+
+    name: str
+    source: str
+    weights: dict[str, float]
+    expect: str = "less"
+    margin: float = MARGIN
+    metric: str = ""
+    scale: str = "linear"
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """A claim, what the runs say (on the claim's scale), at which level, and why."""
+
+    claim: Claim
+    found: Interval
+    level: float
+    verdict: str
+    reason: str
+
+
+def parse_claims(stated: list[dict[str, Any]]) -> list[Claim]:
+    """Claims from a configuration.
+
+    Raises:
+        ValueError: a claim that cannot be judged whatever the runs say.
+    """
+    claims = []
+    for entry in stated:
+        name = entry.get("name", "?")
+        if unknown := set(entry) - KEYS:
+            raise ValueError(f"claim {name!r}: unknown {sorted(unknown)}; there are {sorted(KEYS)}")
+        claim = Claim(**{"source": "", **entry})
+        weights = list(claim.weights.values())
+        if not weights or abs(sum(weights)) > 1e-9 or not any(weights):
+            raise ValueError(f"claim {name!r}: the weights {weights} must sum to 0")
+        if claim.expect not in ("less", "equal", "fails") or claim.scale not in ("linear", "log"):
+            raise ValueError(f"claim {name!r}: expect less, equal or fails; scale linear or log")
+        if claim.expect == "fails" and sorted(weights) != [-1, 1]:
+            raise ValueError(f"claim {name!r}: a claim about failing compares two arms, 1 and -1")
+        if claim.margin < 0:
+            raise ValueError(f"claim {name!r}: the margin {claim.margin} must not be negative")
+        claims.append(claim)
+    return claims
+
+
+def family_level(k: int) -> float:
+    """The level of each interval of k that are judged together: 1 - 0.05 / k."""
+    return 1 - 0.05 / max(k, 1)
+
+
+def judge(study: Study, claims: list[Claim], judged: bool = True) -> list[Verdict]:
+    """Each claim's verdict; without one (`judged=False`) where every norm ran at one rate."""
+    level = family_level(len(claims))
+    verdicts = []
+    for claim in claims:
+        if claim.expect == "fails":
+            verdict = judge_failing(study, claim, level)
+        else:
+            found, reason = contrast(study, claim, level)
+            verdict = Verdict(claim, found, level, UNDECIDED, reason)
+            if not reason:
+                verdict = Verdict(claim, found, level, decide(found, claim), "")
+        if not judged:
+            reason = "not judged: one learning rate for all norms"
+            verdict = Verdict(claim, verdict.found, level, "", reason)
+        verdicts.append(verdict)
+    return verdicts
+
+
+def contrast(study: Study, claim: Claim, level: float) -> tuple[Interval, str]:
+    """The weighted sum seed by seed, over the seeds that every arm has; or why there is none."""
+    missing = [arm for arm in claim.weights if arm not in study.arms]
+    if missing:
+        return interval([]), f"no runs of {', '.join(missing)}"
+    columns = {}
+    for arm in claim.weights:
+        runs = study.of(arm)
+        failed = int((runs.failure != "").sum())
+        if failed:
+            return interval([]), f"{failed} of {len(runs)} of {arm} failed"
+        metric = claim.metric or study.metric
+        if metric not in runs or not pd.api.types.is_numeric_dtype(runs[metric]):
+            raise ValueError(f"claim {claim.name!r}: no metric {metric} in the runs")
+        columns[arm] = runs[metric]
+    seeds = pd.DataFrame(columns).dropna()
+    values = np.log(seeds) if claim.scale == "log" else seeds
+    found = interval(values.to_numpy() @ np.array([claim.weights[arm] for arm in columns]), level)
+    few = f"{found.n} shared seeds; an interval takes 3" if found.n < 3 else ""
+    return found, few
+
+
+def decide(found: Interval, claim: Claim) -> str:
+    """Supported, refuted or undecided, from the interval alone."""
+    low, high, margin = found.low, found.high, claim.margin
+    if claim.expect == "less":
+        return SUPPORTED if high < -margin else REFUTED if low > -margin else UNDECIDED
+    if -margin < low and high < margin:
+        return SUPPORTED
+    return REFUTED if low > margin or high < -margin else UNDECIDED
+
+
+def judge_failing(study: Study, claim: Claim, level: float) -> Verdict:
+    """More failures, by Fisher's exact test, one-sided either way at half of 1 - level."""
+    ordered = sorted(claim.weights, key=lambda arm: -claim.weights[arm])
+    missing = [arm for arm in ordered if arm not in study.arms]
+    if missing:
+        return Verdict(claim, interval([]), level, UNDECIDED, f"no runs of {', '.join(missing)}")
+    (a, n_a), (b, n_b) = (training_failures(study, arm) for arm in ordered)
+    more, less = (fisher(a, n_a, b, n_b, side) for side in ("greater", "less"))
+    limit = (1 - level) / 2
+    verdict = SUPPORTED if more < limit else REFUTED if less < limit else UNDECIDED
+    said = f"{a} of {n_a} failed against {b} of {n_b}; Fisher's exact p = {min(more, less):.3g}"
+    return Verdict(claim, interval([]), level, verdict, said)
+
+
+def plan(study: Study, margin: float) -> pd.DataFrame:
+    """How many seeds would decide each contrast at `margin`, from the scatter of those there are.
+
+    The contrasts are the study's claims, or else each arm against its baseline. Columns: n, sd
+    (of the seed-wise contrast), reach (the interval's half-width now), `width` (seeds until it
+    is at most the margin), `power` (seeds that call a true difference of the margin in 4 of 5
+    studies), `cautious` (the same with the sd at its upper 80 % limit). NaN: more than 1000.
+
+    Raises:
+        ValueError: the margin is not positive, or there is nothing to compare.
+    """
+    if not margin > 0:
+        raise ValueError(f"--plan takes a margin above 0 in nats a character, not {margin}")
+    claims = [c for c in parse_claims(study.runs.claims) if c.expect != "fails"]
+    if not claims:
+        pairs = [(arm, study.baselines[arm]) for arm in study.arms]
+        claims = [Claim(f"{arm} - {b}", "", {arm: 1.0, b: -1.0}) for arm, b in pairs if b]
+    if not claims:
+        raise ValueError("--plan needs at least two conditions to compare")
+    level = family_level(len(claims))
+    rows = {claim.name: planned(study, claim, margin, level) for claim in claims}
+    return pd.DataFrame.from_dict(rows, orient="index")
+
+
+def planned(study: Study, claim: Claim, margin: float, level: float) -> dict[str, object]:
+    """One row of the plan."""
+    found, reason = contrast(study, claim, level)
+    row = {"n": found.n, "mean": found.mean, "sd": found.sd, "reach": found.half}
+    if found.n < 2 or np.isnan(found.sd):
+        return row | {"width": None, "power": None, "cautious": None, "reason": reason}
+    careful = cautious_sd(found.sd, found.n)
+    return row | {
+        "width": seeds_for_width(found.sd, margin, level),
+        "power": seeds_for_power(found.sd, margin, level),
+        "cautious": seeds_for_power(careful, margin, level),
+        "reason": reason,
+    }

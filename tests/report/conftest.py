@@ -1,0 +1,106 @@
+"""Run folders without training: what train.py would leave, with losses made to order."""
+
+import csv
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import yaml
+
+START, ENTROPY = 4.0, 3.3  # loss at the start, entropy of single characters
+
+
+def config_of(norm: str, seed: int, **dotted: Any) -> dict[str, Any]:
+    """A resolved configuration in small; `optimizer__lr=1` sets optimizer.lr."""
+    config: dict[str, Any] = {
+        "seed": seed,
+        "norm_name": norm,
+        "norm": {"_target_": f"model.norms.{norm}", "_partial_": True, "eps": 1e-5},
+        "data": {"batch_size": 12, "block_size": 64, "seed": seed},
+        "model": {"placement": "pre", "n_layer": 2, "block_size": 64, "seed": seed},
+        "optimizer": {"lr": 3e-3},
+        "scheduler": {"total_steps": 200},
+        "trainer": {"max_steps": 200},
+        "corpus_sha256": "0",
+    }
+    if norm == "batchnorm":
+        config["norm"]["momentum"] = 0.1
+    for key, value in dotted.items():
+        group, _, leaf = key.rpartition("__")
+        (config[group] if group else config)[leaf] = value
+    config["scheduler"]["total_steps"] = config["trainer"]["max_steps"]
+    config["model"]["norm"] = dict(config["norm"])
+    return config
+
+
+def losses_of(final: float, steps: int, points: int) -> tuple[np.ndarray, np.ndarray]:
+    """A curve from START down to `final`."""
+    at = np.unique(np.linspace(0, steps, points + 1).astype(int))[1:]
+    return at, final + (START - final) * np.exp(-6 * at / steps)
+
+
+@pytest.fixture
+def write_run() -> Callable[..., Path]:
+    """Write one run folder; `loss` is its final validation loss."""
+
+    def written(
+        folder: Path,
+        norm: str = "layernorm",
+        seed: int = 1,
+        loss: float = 2.0,
+        *,
+        result: dict[str, Any] | None = None,
+        points: int = 20,
+        curves: list[tuple[int, str, float]] | None = None,
+        **dotted: Any,
+    ) -> Path:
+        config = config_of(norm, seed, **dotted)
+        overrides = [f"norm={norm}", f"seed={seed}"]
+        overrides += [f"{k.replace('__', '.')}={v}" for k, v in dotted.items()]
+        steps = config["trainer"]["max_steps"]
+        (folder / ".hydra").mkdir(parents=True)
+        (folder / ".hydra/config.yaml").write_text(yaml.safe_dump(config))
+        (folder / ".hydra/overrides.yaml").write_text(yaml.safe_dump(overrides))
+        at, train = losses_of(loss - 0.1, steps, points)
+        rows = [(0, "loss/val", START)]
+        rows += [(int(s), "loss/train", float(x)) for s, x in zip(at, train, strict=True)]
+        rows += [
+            (int(s), "loss/val", float(x) + 0.1) for s, x in zip(at[4::5], train[4::5], strict=True)
+        ]
+        with (folder / "metrics.csv").open("w", newline="") as file:
+            writer = csv.writer(file, lineterminator="\n")
+            writer.writerow(["step", "name", "value"])
+            writer.writerows(sorted(rows if curves is None else curves, key=lambda row: row[0]))
+        fields: dict[str, Any] = {
+            "status": "finished", "error": None, "norm": norm, "placement": "pre", "seed": seed,
+            "overrides": overrides, "config": config, "steps": steps, "tokens": steps * 768,
+            "loss_initial": START, "val_best": loss, "val_best_step": steps, "val_final": loss,
+            "test_final": loss, "test_best": loss, "train_final": loss - 0.1,
+            "seconds": steps * 0.02, "legs": 1, "tokens_per_second": 38_400.0, "params": 100_000,
+            "norm_params": 640, "unigram_entropy": ENTROPY,
+            "causal_in_training": norm != "batchnorm", "causal_at_end": norm != "batchnorm",
+            "python": "3.11", "torch": "2.13.0", "device": "cpu", "threads": 1, "commit": "abc",
+            "dirty": False, "started": f"2026-01-01T00:00:{seed % 60:02}+00:00",
+        }  # fmt: skip
+        if result is not None:
+            fields |= result
+        (folder / "result.json").write_text(json.dumps(fields))
+        return folder
+
+    return written
+
+
+@pytest.fixture
+def write_sweep(write_run: Callable[..., Path]) -> Callable[..., Path]:
+    """Write a sweep: {norm: [loss of seed 1, of seed 2, ...]}."""
+
+    def written(folder: Path, losses: dict[str, list[float]], **how: Any) -> Path:
+        jobs = [(norm, s, x) for norm, row in losses.items() for s, x in enumerate(row, 1)]
+        for number, (norm, seed, loss) in enumerate(jobs):
+            write_run(folder / f"{norm}-s{seed}-{number}", norm, seed, loss, **how)
+        return folder
+
+    return written
