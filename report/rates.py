@@ -131,7 +131,10 @@ def compared(
 ) -> dict[str, object]:
     """Steps of an arm, and as a ratio to the baseline's over the seeds that both have."""
     pairs = pd.concat([mine, theirs], axis=1, join="inner").to_numpy()
-    row = {"n": len(pairs), "steps": float(mine.median()) if len(mine) else np.nan}
+    row: dict[str, object] = {
+        "n": len(pairs),
+        "steps": float(mine.median()) if len(mine) else np.nan,
+    }
     censored = bool(np.isinf(pairs).any())  # then all that is known: more than the full length
     found = ratio(np.log(np.minimum(pairs[:, 0], full) / pairs[:, 1]))
     row |= {"ratio": found.mean, "bound": "at least" if censored else ""}

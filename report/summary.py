@@ -114,9 +114,10 @@ def first_at_baseline(study: Study, arm: str, base: str | None) -> float:
     theirs = theirs[theirs.failure == ""]
     steps = []
     for seed, run in study.of(arm).run.items():
-        target = evaluations(study, theirs.run[seed]) if seed in theirs.index else []
+        if seed not in theirs.index:
+            continue
+        target, loss = evaluations(study, theirs.run[seed]), evaluations(study, run)
         if len(target):
-            loss = evaluations(study, run)
             steps.append(crossing(loss.index.to_numpy(), loss.to_numpy(), target.iloc[-1]))
     middle = float(np.median(steps)) if steps else np.inf
     return middle if np.isfinite(middle) else np.nan

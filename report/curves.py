@@ -1,0 +1,82 @@
+"""Curves over training: seeds averaged on common steps, with their interval."""
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from report.statistics import interval
+from report.study import Study
+
+BINS = 120  # points of a curve: more cannot be seen
+Array = np.ndarray[Any, np.dtype[Any]]
+
+
+@dataclass(frozen=True)
+class Curve:
+    """One condition over training.
+
+    Attributes:
+        steps: optimizer steps, increasing.
+        mean: over seeds; NaN for a condition with a failed run.
+        low: of the 95 % interval, NaN with fewer than 3 seeds.
+        high: of the interval.
+        single: of a condition with a failed run, each run's own steps and values.
+        ends: (step, value) where a run that failed ended.
+    """
+
+    steps: Array
+    mean: Array
+    low: Array
+    high: Array
+    single: list[tuple[Array, Array]]
+    ends: list[tuple[float, float]]
+
+
+def curve_of(study: Study, arm: str, name: str) -> Curve | None:
+    """One metric of an arm's reported runs, None if it was not logged."""
+    runs = study.of(arm)
+    series = {run: values_of(study, run, name) for run in runs.run}
+    series = {run: values for run, values in series.items() if len(values)}
+    if not series:
+        return None
+    kinds = runs.set_index("run").failure
+    if (kinds != "").any():
+        ends = [end_of(study, run, name) for run in series if kinds[run]]
+        single = [(s.index.to_numpy(), s.to_numpy()) for s in series.values()]
+        nothing = np.array([])
+        return Curve(nothing, nothing, nothing, nothing, single, ends)
+    frame = binned(pd.DataFrame(series))
+    found = interval(frame.to_numpy())
+    if np.ndim(found.low) == 0:  # fewer than 3 seeds
+        found_low = found_high = np.full(len(frame), np.nan)
+    else:
+        found_low, found_high = found.low, found.high
+    return Curve(
+        frame.index.to_numpy(), frame.mean(axis=1).to_numpy(), found_low, found_high, [], []
+    )
+
+
+def values_of(study: Study, run: str, name: str) -> "pd.Series[float]":
+    """A run's metric; values that are not finite are left out."""
+    curves = study.runs.curves[run]
+    if name not in curves:
+        return pd.Series(dtype=float)
+    return curves[name].replace([np.inf, -np.inf], np.nan).dropna()
+
+
+def end_of(study: Study, run: str, name: str) -> tuple[float, float]:
+    """Where a failed run stopped: its last step of any metric, at its last finite value."""
+    values = values_of(study, run, name)
+    return float(study.runs.curves[run].index.max()), float(values.iloc[-1])
+
+
+def binned(frame: pd.DataFrame) -> pd.DataFrame:
+    """Steps that every run has; means over equal stretches where there are too many to draw."""
+    frame = frame.dropna()
+    if len(frame) <= BINS:
+        return frame
+    stretch = np.arange(len(frame)) * BINS // len(frame)
+    steps = pd.Series(frame.index).groupby(stretch).mean()
+    return frame.groupby(stretch).mean().set_axis(steps.to_numpy(), axis=0)
