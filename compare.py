@@ -5,6 +5,7 @@ The same is made by itself at a sweep's end. Nothing heavy is imported before it
 """
 
 import argparse
+import os
 import sys
 
 
@@ -32,9 +33,13 @@ def main() -> None:
     from report.comparison import compare
 
     try:
-        print(compare(arguments.folders, arguments.baseline, arguments.plan))
+        text = compare(arguments.folders, arguments.baseline, arguments.plan)
     except (ValueError, OSError) as error:
         sys.exit(f"error: {error}")
+    try:
+        print(text, flush=True)
+    except BrokenPipeError:  # `| head` has seen enough
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 if __name__ == "__main__":

@@ -7,9 +7,12 @@ In a study's yaml:
         source: https://arxiv.org/abs/2003.07845
         weights: {layernorm: 1, batchnorm: -1}    # over arms, by their names in the table; sum 0
         expect: less                              # less | equal | fails
-        margin: 0.02                              # nats a character; on the log scale of a ratio
-        metric: test_best                         # any loss or `steps`, `step_seconds`
-        scale: linear                             # linear | log
+        margin: 0.02                              # nats a character; of the logarithm with log
+        metric: test_best                         # any loss, or steps_to_target
+        scale: linear                             # linear | log: a ratio
+
+An interaction is one with four arms: `{a: 1, b: -1, a placement=post: -1, b placement=post: 1}`.
+Times are no metric: those of jobs say more of the machine than of the norm.
 """
 
 from dataclasses import dataclass
@@ -18,6 +21,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
+from report.rates import steps_needed
 from report.statistics import (
     Interval,
     cautious_sd,
@@ -27,11 +31,13 @@ from report.statistics import (
     seeds_for_width,
 )
 from report.study import Study
-from report.summary import training_failures
+from report.summary import LOSSES, training_failures
 
+STEPS = "steps_to_target"
 SUPPORTED, REFUTED, UNDECIDED = "supported", "refuted", "undecided"
 KEYS = {"name", "source", "weights", "expect", "margin", "metric", "scale"}
 MARGIN = 0.02
+METRICS = (*LOSSES, STEPS)
 
 
 @dataclass(frozen=True)
@@ -88,6 +94,8 @@ def parse_claims(stated: list[dict[str, Any]]) -> list[Claim]:
             raise ValueError(f"claim {name!r}: expect less, equal or fails; scale linear or log")
         if claim.expect == "fails" and sorted(weights) != [-1, 1]:
             raise ValueError(f"claim {name!r}: a claim about failing compares two arms, 1 and -1")
+        if claim.metric and claim.metric not in METRICS:
+            raise ValueError(f"claim {name!r}: metric {claim.metric}; there are {METRICS}")
         if claim.margin < 0:
             raise ValueError(f"claim {name!r}: the margin {claim.margin} must not be negative")
         claims.append(claim)
@@ -123,17 +131,19 @@ def contrast(study: Study, claim: Claim, level: float) -> tuple[Interval, str]:
     missing = [arm for arm in claim.weights if arm not in study.arms]
     if missing:
         return interval([]), f"no runs of {', '.join(missing)}"
-    columns = {}
     for arm in claim.weights:
         runs = study.of(arm)
         failed = int((runs.failure != "").sum())
         if failed:
             return interval([]), f"{failed} of {len(runs)} of {arm} failed"
-        metric = claim.metric or study.metric
-        if metric not in runs or not pd.api.types.is_numeric_dtype(runs[metric]):
-            raise ValueError(f"claim {claim.name!r}: no metric {metric} in the runs")
-        columns[arm] = runs[metric]
+    metric = claim.metric or study.metric
+    columns = {
+        arm: steps_needed(study, arm) if metric == STEPS else study.of(arm)[metric]
+        for arm in claim.weights
+    }
     seeds = pd.DataFrame(columns).dropna()
+    if np.isinf(seeds).any(axis=None):
+        return interval([]), "a seed does not reach the target at the lengths that were run"
     values = np.log(seeds) if claim.scale == "log" else seeds
     found = interval(values.to_numpy() @ np.array([claim.weights[arm] for arm in columns]), level)
     few = f"{found.n} shared seeds; an interval takes 3" if found.n < 3 else ""
@@ -164,13 +174,14 @@ def judge_failing(study: Study, claim: Claim, level: float) -> Verdict:
     return Verdict(claim, interval([]), level, verdict, said)
 
 
-def plan(study: Study, margin: float) -> pd.DataFrame:
+def plan(study: Study, margin: float, level: float) -> pd.DataFrame:
     """How many seeds would decide each contrast at `margin`, from the scatter of those there are.
 
     The contrasts are the study's claims, or else each arm against its baseline. Columns: n, sd
     (of the seed-wise contrast), reach (the interval's half-width now), `width` (seeds until it
     is at most the margin), `power` (seeds that call a true difference of the margin in 4 of 5
-    studies), `cautious` (the same with the sd at its upper 80 % limit). NaN: more than 1000.
+    studies), `cautious` (the same with the sd at its upper 80 % limit). NaN: more than 1000. All
+    for intervals at `level`, the table's.
 
     Raises:
         ValueError: the margin is not positive, or there is nothing to compare.
@@ -183,7 +194,6 @@ def plan(study: Study, margin: float) -> pd.DataFrame:
         claims = [Claim(f"{arm} - {b}", "", {arm: 1.0, b: -1.0}) for arm, b in pairs if b]
     if not claims:
         raise ValueError("--plan needs at least two conditions to compare")
-    level = family_level(len(claims))
     rows = {claim.name: planned(study, claim, margin, level) for claim in claims}
     return pd.DataFrame.from_dict(rows, orient="index")
 

@@ -59,6 +59,6 @@ def gather(
         steps=steps_table(study),
         verdicts=judge(study, claims, first.verdicts),
         margin=margin,
-        planned=None if margin is None else plan(study, margin),
+        planned=None if margin is None else plan(study, margin, level),
         notes=footnotes(study, summary, tuned),
     )

@@ -9,7 +9,7 @@ import pandas as pd
 from report.statistics import interval
 from report.study import Study
 
-BINS = 120  # points of a curve: more cannot be seen
+BINS = 60  # points of a curve: more show the noise of single batches
 Array = np.ndarray[Any, np.dtype[Any]]
 
 
@@ -34,8 +34,11 @@ class Curve:
     ends: list[tuple[float, float]]
 
 
-def curve_of(study: Study, arm: str, name: str) -> Curve | None:
-    """One metric of an arm's reported runs, None if it was not logged."""
+def curve_of(study: Study, arm: str, name: str, log: bool = False) -> Curve | None:
+    """One metric of an arm's reported runs, None if it was not logged.
+
+    With `log` the mean and its interval are geometric, for what is drawn on a log axis.
+    """
     runs = study.of(arm)
     series = {run: values_of(study, run, name) for run in runs.run}
     series = {run: values for run, values in series.items() if len(values)}
@@ -44,7 +47,8 @@ def curve_of(study: Study, arm: str, name: str) -> Curve | None:
     kinds = runs.set_index("run").failure
     if (kinds != "").any():
         ends = [end_of(study, run, name) for run in series if kinds[run]]
-        single = [(s.index.to_numpy(), s.to_numpy()) for s in series.values()]
+        each = [binned(values.to_frame())[values.name] for values in series.values()]
+        single = [(values.index.to_numpy(), values.to_numpy()) for values in each]
         nothing = np.array([])
         return Curve(nothing, nothing, nothing, nothing, single, ends)
     frame = binned(pd.DataFrame(series))
@@ -63,7 +67,8 @@ def values_of(study: Study, run: str, name: str) -> "pd.Series[float]":
     curves = study.runs.curves[run]
     if name not in curves:
         return pd.Series(dtype=float)
-    return curves[name].replace([np.inf, -np.inf], np.nan).dropna()
+    values = curves[name].replace([np.inf, -np.inf], np.nan).dropna()
+    return values[values.index > 0]  # the loss before training is no part of the curve
 
 
 def end_of(study: Study, run: str, name: str) -> tuple[float, float]:

@@ -12,10 +12,11 @@ from typing import Any
 import matplotlib as mpl
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+from matplotlib.ticker import LogLocator
 
 INK, FAINT = "#010203", "#818283"  # stand for currentColor, and the grid
-# Okabe and Ito's colours without black and yellow, which vanish on a dark or a light page.
-COLOURS = ["#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#8A8A8A"]
+# Okabe and Ito's colours, the blue lighter for a dark page, without black and yellow, which vanish.
+COLOURS = ["#2A85C4", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#8A8A8A"]
 DASHES = ["-", "--", ":", "-."]  # from the eighth condition on
 MARKERS = "osD^vPX"
 STYLE: Any = {
@@ -74,9 +75,9 @@ def looks(arms: list[str]) -> dict[str, Look]:
     }
 
 
-def canvas(height: float = 3.6, legend_rows: int = 0) -> tuple[Figure, Axes]:
+def canvas(height: float = 3.6) -> tuple[Figure, Axes]:
     """An empty figure of one axes, sized for half a wide page and all of a narrow one."""
-    figure = Figure(figsize=(5.6, height + 0.25 * legend_rows), layout="constrained")
+    figure = Figure(figsize=(5.6, height), layout="constrained")
     return figure, figure.add_subplot()
 
 
@@ -85,6 +86,7 @@ def add_legend(figure: Figure, axes: Axes) -> None:
     handles, labels = axes.get_legend_handles_labels()
     if handles:
         columns = 3 if max(map(len, labels)) < 16 else 2 if max(map(len, labels)) < 26 else 1
+        figure.set_figheight(figure.get_figheight() + 0.2 * -(-len(labels) // columns))
         figure.legend(handles, labels, loc="outside lower center", ncols=columns, fontsize=10)
 
 
@@ -112,6 +114,7 @@ def escaped(text: str) -> str:
 
 
 def plain_numbers(axis: Any) -> None:
-    """Learning rates as `0.003`, not as powers."""
+    """A log axis with numbers as `0.003`, not as powers, and some between them."""
+    axis.set_major_locator(LogLocator(subs=(1, 2, 5)))
     axis.set_major_formatter(lambda value, _: f"{value:g}")
     axis.set_minor_formatter(lambda value, _: "")

@@ -6,6 +6,7 @@ from typing import Any
 
 import matplotlib as mpl
 import numpy as np
+import pandas as pd
 from matplotlib.axes import Axes
 
 from report.content import Content
@@ -23,6 +24,7 @@ from report.draw import (
 )
 from report.probes import draw_probes
 
+FEWEST_POINTS = 3
 BAND = (
     "Means over seeds with 95 % intervals, shaded; where a run failed, each run by itself, "
     "× where a failed one ended."
@@ -48,10 +50,10 @@ def draw_all(content: Content) -> dict[str, Drawn]:
         return drawn | draw_probes(content.study, colours)
 
 
-def curves_of(content: Content, metric: str) -> dict[str, Curve]:
+def curves_of(content: Content, metric: str, log: bool = False) -> dict[str, Curve]:
     """Each condition's curve, if it was logged."""
     study = content.study
-    curves = {arm: curve_of(study, arm, metric) for arm in study.arms}
+    curves = {arm: curve_of(study, arm, metric, log) for arm in study.arms}
     return {arm: curve for arm, curve in curves.items() if curve is not None}
 
 
@@ -60,9 +62,9 @@ def over_training(name: str, content: Content, colours: dict[str, Look]) -> Draw
     _, split, unit = name.split("_")
     metric, seconds = f"loss/{split}", unit == "seconds"
     curves = curves_of(content, metric)
-    if not curves:
-        return None
-    figure, axes = canvas(legend_rows=len(curves) // 3)
+    if max((points(curve) for curve in curves.values()), default=0) < FEWEST_POINTS:
+        return None  # no curve: a start and an end are in the tables
+    figure, axes = canvas()
     for arm, curve in curves.items():
         factor = content.summary.step_seconds[arm] if seconds else 1.0
         if np.isfinite(factor):
@@ -74,12 +76,25 @@ def over_training(name: str, content: Content, colours: dict[str, Look]) -> Draw
     axes.set_ylabel(f"{what.lower()} (nats per character)")
     axes.set_xlabel("training time (s)" if seconds else "optimizer steps")
     add_legend(figure, axes)
-    caption = f"{BAND} {'' if metric == 'loss/train' else 'In evaluation mode. '}"
-    caption += "The steep start is cut off." if metric == "loss/train" else ""
+    caption = f"{BAND} {'The steep start is cut off.' if split == 'train' else 'Evaluation mode.'}"
+    if split == "train" and (leaking := helped(content)):
+        caption += f" Helped by text that should be predicted: {', '.join(leaking)} (notes)."
     if seconds:
         caption += " Seconds: steps times the median step time of the condition's own jobs."
     title = f"{what} against {'seconds' if seconds else 'steps'}"
     return finish(figure, name, title, caption)
+
+
+def helped(content: Content) -> list[str]:
+    """Conditions that see later text while they train."""
+    runs = content.study.reported
+    leaking = set(runs[runs.causal_in_training.eq(False)].arm)
+    return [arm for arm in content.study.arms if arm in leaking]
+
+
+def points(curve: Curve) -> int:
+    """How many points a curve has, or the longest of its runs."""
+    return max([len(curve.steps), *(len(steps) for steps, _ in curve.single)])
 
 
 def draw_curve(
@@ -94,7 +109,7 @@ def draw_curve(
         axes.plot(x, curve.mean, label=arm, marker=marker, markersize=4, **style)
         axes.fill_between(x, curve.low, curve.high, color=look.color, alpha=0.2, linewidth=0)
     for i, (steps, values) in enumerate(curve.single):
-        label = None if i else f"{arm} (failed runs)"
+        label = None if i else f"{arm} ({len(curve.ends)} of {len(curve.single)} failed)"
         axes.plot(steps * factor, values, label=label, linewidth=1, **style)
     for step, value in curve.ends:
         axes.plot(step * factor, value, "x", color=look.color, ms=9, mew=2.5, gid="failed")
@@ -161,7 +176,7 @@ def loss_lr(name: str, content: Content, colours: dict[str, Look]) -> Drawn | No
     """Best validation loss against the learning rate, where that was swept."""
     if not content.tuned:
         return None
-    figure, axes = canvas(legend_rows=len(content.tuned) // 3)
+    figure, axes = canvas()
     for entry in content.tuned:
         look, rates = colours[entry.arm], entry.rates
         axes.plot(
@@ -171,7 +186,11 @@ def loss_lr(name: str, content: Content, colours: dict[str, Look]) -> Drawn | No
         best = rates.capped.min()
         axes.plot(entry.best, best, "o", ms=11, mfc="none", mec=look.color, mew=1.5)
         failed = rates[rates.failed > 0]
-        axes.plot(failed.index, failed.capped, "x", color=look.color, ms=9, mew=2.5)
+        if len(failed):
+            style: Any = {"color": look.color, "ms": 9, "mew": 2.5, "gid": "failed"}
+            axes.plot(failed.index, failed.capped, "x", **style)
+    axes.set_ylim(*trained_range([entry.rates for entry in content.tuned]))
+    clamp_marks(axes)
     axes.set_xscale("log")
     plain_numbers(axes.xaxis)
     every = sorted({rate for entry in content.tuned for rate in entry.rates.index})
@@ -183,17 +202,25 @@ def loss_lr(name: str, content: Content, colours: dict[str, Look]) -> Drawn | No
     add_legend(figure, axes)
     caption = (
         "Means over seeds; a failed seed counts as the loss at the start. Circle: the best rate. "
-        "×: at least one seed failed there."
+        "×: at least one seed failed there; at the upper edge if it lies beyond."
     )
     return finish(figure, name, "Loss against the learning rate", caption)
 
 
+def trained_range(tables: list[pd.DataFrame]) -> tuple[float, float]:
+    """The losses of rates without a failed seed; the others are marked at the upper edge."""
+    values = pd.concat([rates.capped[rates.failed == 0] for rates in tables])
+    values = values if len(values) else pd.concat([rates.capped for rates in tables])
+    margin = 0.06 * (values.max() - values.min()) or 0.1
+    return float(values.min() - margin), float(values.max() + margin)
+
+
 def gradient_norm(name: str, content: Content, colours: dict[str, Look]) -> Drawn | None:
     """The gradient's norm before clipping."""
-    curves = curves_of(content, "optim/grad_norm")
+    curves = curves_of(content, "optim/grad_norm", log=True)
     if not curves:
         return None
-    figure, axes = canvas(legend_rows=len(curves) // 3)
+    figure, axes = canvas()
     for arm, curve in curves.items():
         draw_curve(axes, arm, curve, colours[arm], 1.0)
     axes.set_yscale("log")

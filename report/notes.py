@@ -31,7 +31,7 @@ class Note:
 def headline(study: Study, tuned: list[Tuned]) -> Headline:
     """What kind of comparison this is: at one learning rate, or at each norm's own."""
     arms = study.reported[study.reported.arm.isin(study.arms)]
-    norms = list(dict.fromkeys(arms.norm.dropna()))
+    norms = list(dict.fromkeys(arms.set_index("arm").norm.dropna()[study.arms]))
     if len(norms) < 2:
         return Headline(f"{len(study.arms)} condition{'s' * (len(study.arms) != 1)}, one norm.")
     rates = sorted(arms.lr.dropna().unique())

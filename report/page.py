@@ -55,4 +55,3 @@ def footnotes(cell: str) -> Markup:
         return escape(cell)
     links = ", ".join(f'<a href="#note-{n}">{n}</a>' for n in found[2].split(","))
     return escape(found[1]) + Markup(f" <sup>{links}</sup>")
-

@@ -35,7 +35,7 @@ def by_layer(
     layers = {
         int(re.sub(r".*?(\d+)$", r"\1", name)) if name[-1].isdigit() else 0: name for name in names
     }
-    figure, axes = canvas(legend_rows=len(study.arms) // 3)
+    figure, axes = canvas()
     for arm in study.arms:
         points = []
         for layer, name in sorted(layers.items()):
@@ -60,7 +60,7 @@ def by_layer(
 
 def over_steps(file: str, study: Study, colours: dict[str, Look], name: str) -> Drawn:
     """Mean over seeds against steps."""
-    figure, axes = canvas(legend_rows=len(study.arms) // 3)
+    figure, axes = canvas()
     for arm in study.arms:
         curve, look = curve_of(study, arm, name), colours[arm]
         if curve is None:
@@ -76,5 +76,6 @@ def over_steps(file: str, study: Study, colours: dict[str, Look], name: str) -> 
 
 
 def words(name: str) -> str:
-    """`probe/residual_rms` in words."""
-    return name.removeprefix("probe/").replace("_", " ").replace("/", ", ")
+    """`probe/residual_rms` in words: `Residual rms`."""
+    plain = name.removeprefix("probe/").replace("_", " ").replace("/", ", ")
+    return plain[:1].upper() + plain[1:]

@@ -99,15 +99,22 @@ def steps_table(study: Study) -> pd.DataFrame | None:
     baseline with its interval from the log scale, `bound` where a censored seed makes the ratio
     one: `at least`.
     """
-    base, roles = study.arms[0], ["reported", "other length"]
-    runs = study.table[study.table.role.isin(roles) & (study.table.failure == "")]
-    at_full = study.of(base)
-    if (at_full.failure != "").any() or runs.groupby("arm").max_steps.nunique().max() < 2:
+    base = study.arms[0]
+    known = study.table[study.table.role.isin(["reported", "other length"])]
+    if (study.of(base).failure != "").any() or known.groupby("arm").max_steps.nunique().max() < 2:
         return None
-    full, targets = float(at_full.max_steps.max()), at_full.val_final
-    needed = {arm: needed_steps(runs[runs.arm == arm], full, targets) for arm in study.arms}
+    needed = {arm: steps_needed(study, arm) for arm in study.arms}
+    full = float(study.of(base).max_steps.max())
     rows = {arm: compared(needed[arm], needed[base], full) for arm in study.arms}
     return pd.DataFrame.from_dict(rows, orient="index")
+
+
+def steps_needed(study: Study, arm: str) -> "pd.Series[float]":
+    """An arm's steps to the first baseline's final loss, by seed; see `needed_steps`."""
+    runs = study.table[(study.table.arm == arm) & (study.table.failure == "")]
+    runs = runs[runs.role.isin(["reported", "other length"])]
+    base = study.of(study.arms[0])
+    return needed_steps(runs, float(base.max_steps.max()), base.val_final)
 
 
 def needed_steps(

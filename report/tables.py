@@ -88,8 +88,8 @@ def comparison_caption(content: Content) -> str:
         f"Loss in nats per character, {chosen}mean over n seeds with the half-width of its 95 % "
         "Student t interval. The difference is to the baseline, taken seed by seed, with its "
         f"{percent(content.level)} interval; detectable: the smallest difference that these seeds "
-        "could have shown (half the interval's width). p: that the true difference is 0, adjusted "
-        "by Holm for the number of rows."
+        "could have shown (half the interval's width). p: of a two-sided paired t test, adjusted "
+        "by Holm for the number of comparisons."
     )
     if content.floor is not None:
         base, reach, itself = content.floor
@@ -153,7 +153,7 @@ def rates(content: Content) -> Table | None:
         failed = f"{entry.rates.failed.sum()} of {entry.rates.n.sum()}"
         rows.append([
             marked(content, entry.arm), f"{entry.best:g}", number(entry.rates.capped.min()), tried,
-            failed, number(entry.basin, 2), number(entry.sensitivity), entry.on,
+            failed, number(entry.basin, 2), number(entry.sensitivity),
         ])  # fmt: skip
     columns = ["condition", "best rate", "loss there", "tried", "failed", "basin", "sensitivity"]
     caption = (
@@ -162,7 +162,12 @@ def rates(content: Content) -> Table | None:
         "nats of it. Sensitivity: mean over the rates tried of min(loss, loss at the start), minus "
         "the best loss (Wortsman et al. 2023); it can be compared only over the same rates."
     )
-    return Table("Learning rates", [*columns, "chosen on"], rows, caption)
+    on = list(dict.fromkeys(entry.on for entry in content.tuned))
+    title = f"Learning rates, on {on[0]}"
+    if len(on) > 1:
+        title, columns = "Learning rates", [*columns, "on"]
+        rows = [[*row, entry.on] for row, entry in zip(rows, content.tuned, strict=True)]
+    return Table(title, columns, rows, caption)
 
 
 def steps(content: Content) -> Table | None:
@@ -230,13 +235,16 @@ def planned(content: Content) -> Table | None:
         cells = [f"{row.n:.0f}", number(row["mean"], sign=True), number(row.sd), number(row.reach)]
         rows.append([str(name), *cells, *seeds, row.reason])
     caption = (
-        "SD: of the seed-wise contrast. ± now: half the interval's width with the seeds there "
-        f"are. Seeds for ±{content.margin:g}: until that is at most the margin. Seeds for 80 %: "
-        "to call a true difference of the margin in four of five studies; cautious: the same if "
-        "the true SD is at its upper 80 % confidence limit, since few seeds may flatter it."
+        f"SD: of the seed-wise contrast. ± now: half the {percent(content.level)} interval's width "
+        f"with the seeds there are. Seeds for ±{content.margin:g}: until that is at most the "
+        "margin. Seeds for 80 %: to call a true difference of the margin in four of five studies; "
+        "cautious: the same if the true SD is at its upper 80 % confidence limit, since few seeds "
+        "may flatter it."
     )
     columns = ["contrast", "n", "found", "SD", "± now", f"seeds for ±{content.margin:g}"]
     columns += ["seeds for 80 %", "cautious", ""]
+    if not any(row[-1] for row in rows):
+        columns, rows = columns[:-1], [row[:-1] for row in rows]
     return Table(f"Seeds for a margin of {content.margin:g}", columns, rows, caption, [8])
 
 

@@ -59,7 +59,7 @@ def write_run() -> Callable[..., Path]:
     ) -> Path:
         config = config_of(norm, seed, **dotted)
         overrides = [f"norm={norm}", f"seed={seed}"]
-        overrides += [f"{k.replace('__', '.')}={v}" for k, v in dotted.items()]
+        overrides += [f"{k.replace('__', '.')}={v}" for k, v in dotted.items() if k != "claims"]
         steps = config["trainer"]["max_steps"]
         (folder / ".hydra").mkdir(parents=True)
         (folder / ".hydra/config.yaml").write_text(yaml.safe_dump(config))
