@@ -111,8 +111,9 @@ def steps_table(study: Study) -> pd.DataFrame | None:
 
 def steps_needed(study: Study, arm: str) -> "pd.Series[float]":
     """An arm's steps to the first baseline's final loss, by seed; see `needed_steps`."""
-    runs = study.table[(study.table.arm == arm) & (study.table.failure == "")]
+    runs = study.table[study.table.arm == arm]
     runs = runs[runs.role.isin(["reported", "other length"])]
+    runs = runs.assign(val_final=runs.val_final.where(runs.failure == "", np.inf))
     base = study.of(study.arms[0])
     return needed_steps(runs, float(base.max_steps.max()), base.val_final)
 
