@@ -86,7 +86,7 @@ def parse_claims(stated: list[dict[str, Any]]) -> list[Claim]:
         name = entry.get("name", "?")
         if unknown := set(entry) - KEYS:
             raise ValueError(f"claim {name!r}: unknown {sorted(unknown)}; there are {sorted(KEYS)}")
-        claim = Claim(**{"source": "", **entry})
+        claim = Claim(**{"name": name, "source": "", "weights": {}, **entry})
         weights = list(claim.weights.values())
         if not weights or abs(sum(weights)) > 1e-9 or not any(weights):
             raise ValueError(f"claim {name!r}: the weights {weights} must sum to 0")

@@ -61,7 +61,7 @@ def runs_csv(content: Content) -> str:
         run: {key: study.runs.flat[run].get(key) for key in study.keys} for run in study.table.index
     }
     swept = pd.DataFrame.from_dict(values, orient="index").drop(columns="norm", errors="ignore")
-    return as_csv(study.table.join(swept, rsuffix="_swept"), "run")
+    return as_csv(pd.concat([study.table, swept], axis=1), "run")
 
 
 def as_csv(table: pd.DataFrame, index: str) -> str:
