@@ -1,4 +1,4 @@
-"""Claims are judged from the interval alone; three examples: a difference, a ratio, an interaction."""
+"""Claims are judged from the interval alone: a difference, a ratio, an interaction."""
 
 import math
 from collections.abc import Callable
