@@ -74,8 +74,24 @@ def from_siblings(overrides: list[str], siblings: list[tuple[list[str], Flat]]) 
     if norm != flat.get("norm"):
         flat = {k: v for k, v in flat.items() if not k.startswith(("norm.", "model.norm."))}
     flat["norm"] = norm
-    flat |= {key: yaml.safe_load(value) for key, value in own.items() if not ignored(key)}
-    return flat
+    # a group that is no key of a configuration, such as experiment=x, names no condition
+    own = {key: value for key, value in own.items() if key in flat or "." in key}
+    return flat | {key: parsed(value) for key, value in own.items() if not ignored(key)}
+
+
+def parsed(value: str) -> Any:
+    """A value of a command line as a resolved configuration would hold it.
+
+    >>> parsed("1e-3"), parsed("8"), parsed("post"), parsed("[0.9,0.1]")
+    (0.001, 8, 'post', '[0.9, 0.1]')
+    """
+    found = yaml.safe_load(value)
+    if isinstance(found, str):  # YAML takes a number without a point for text
+        try:
+            return float(found)
+        except ValueError:
+            return found
+    return repr(found) if isinstance(found, list) else found
 
 
 def swept_keys(flat: dict[str, Flat], overridden: Iterable[str] = ()) -> list[str]:

@@ -24,6 +24,7 @@ STYLE: Any = {
     "svg.hashsalt": "normlab",  # the same runs give the same file
     "font.size": 11,
     "font.family": "sans-serif",
+    "text.parse_math": False,  # a condition's name is no formula
     "text.color": INK,
     "axes.labelcolor": INK,
     "axes.edgecolor": INK,

@@ -1,7 +1,6 @@
 """The report's figures. Each is one axes, so that a page can put them side by side or not."""
 
 from collections.abc import Callable
-from itertools import pairwise
 from typing import Any
 
 import matplotlib as mpl
@@ -143,7 +142,7 @@ def differences(name: str, content: Content, colours: dict[str, Look]) -> Drawn 
     """Forest plot: each condition's paired difference to its baseline."""
     rows = [arm for arm in content.study.arms if content.study.baselines[arm]]
     table = content.summary
-    if not rows:
+    if not rows or content.study.reported.empty:
         return None
     figure, axes = canvas(height=1.3 + 0.36 * len(rows))
     axes.axvline(0, color=INK, linewidth=1)
@@ -193,10 +192,6 @@ def loss_lr(name: str, content: Content, colours: dict[str, Look]) -> Drawn | No
     clamp_marks(axes)
     axes.set_xscale("log")
     plain_numbers(axes.xaxis)
-    every = sorted({rate for entry in content.tuned for rate in entry.rates.index})
-    if len(every) <= 9:
-        apart = [a for a, b in pairwise(every) if b / a > 1.3]
-        axes.set_xticks([*apart, every[-1]])
     axes.set_xlabel("peak learning rate")
     axes.set_ylabel("best validation loss (nats per character)")
     add_legend(figure, axes)

@@ -30,7 +30,10 @@ class Note:
 
 def headline(study: Study, tuned: list[Tuned]) -> Headline:
     """What kind of comparison this is: at one learning rate, or at each norm's own."""
-    arms = study.reported[study.reported.arm.isin(study.arms)]
+    arms = study.reported
+    if arms.empty:
+        text = "Tuning runs only: they choose the learning rates, and no norm is compared by them."
+        return Headline(text, verdicts=False)
     norms = list(dict.fromkeys(arms.set_index("arm").norm.dropna()[study.arms]))
     if len(norms) < 2:
         return Headline(f"{len(study.arms)} condition{'s' * (len(study.arms) != 1)}, one norm.")
@@ -112,7 +115,7 @@ def about_failures(study: Study, summary: pd.DataFrame) -> list[Note]:
 def about_seeds(study: Study, summary: pd.DataFrame) -> list[Note]:
     """Too few of them, or not the same ones."""
     notes = []
-    few = list(summary.index[(summary.n < 3) & (summary.failed == 0)])
+    few = list(summary.index[summary.n.between(1, 2) & (summary.failed == 0)])
     if few:
         notes.append(Note("Fewer than 3 seeds: no interval can be given.", few))
     unlike = [
@@ -174,7 +177,7 @@ def about_time(study: Study) -> list[Note]:
         "side included, is in them. They are no measurement of the norm alone."
     )
     resumed = study.reported[study.reported.legs > 1]
-    notes = [Note(text)]
+    notes = [Note(text)] if len(study.reported) else []
     if len(resumed):
         text = (
             "At least one run was resumed: its seconds and tokens/s add up several legs, each with "

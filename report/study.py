@@ -65,10 +65,11 @@ def build_study(runs: Runs, baseline: str) -> Study:
     arm = {run: label(config, keys) for run, config in arms_flat.items()}
     table = runs.table.assign(arm=pd.Series(arm), role="reported")
     notes: list[str] = []
-    mark_repeats(table, notes)
+    mark_repeats(table, ["arm", "lr", "max_steps", "seed"], notes)
     mark_tuning(table, notes)
-    mark_lengths(table, notes)
+    mark_lengths(table)
     mark_rates(table, notes)
+    mark_repeats(table, ["arm", "seed"], notes)  # runs whose rate or length is not known
     settings = {arm[run]: {k: config.get(k) for k in keys} for run, config in arms_flat.items()}
     present = list(dict.fromkeys(table[table.role == "reported"].arm))
     only_tuning = [a for a in dict.fromkeys(table.arm) if a not in present]
@@ -102,12 +103,10 @@ def without_chosen(flat: dict[str, Flat]) -> dict[str, Flat]:
     return {run: {k: v for k, v in c.items() if k not in drop} for run, c in flat.items()}
 
 
-def mark_repeats(table: pd.DataFrame, notes: list[str]) -> None:
+def mark_repeats(table: pd.DataFrame, same: list[str], notes: list[str]) -> None:
     """One run speaks for a seed: the first that ended otherwise than by an error."""
-    order = table.assign(broke=table.failure == "error").sort_values(
-        ["broke", "started"], kind="stable"
-    )
-    repeat = order.duplicated(["arm", "lr", "max_steps", "seed"])
+    order = table[table.role == "reported"].assign(broke=lambda rows: rows.failure == "error")
+    repeat = order.sort_values(["broke", "started"], kind="stable").duplicated(same)
     names = sorted(repeat.index[repeat])
     table.loc[names, "role"] = "repeat"
     if names:
@@ -125,7 +124,7 @@ def mark_tuning(table: pd.DataFrame, notes: list[str]) -> None:
         )
 
 
-def mark_lengths(table: pd.DataFrame, notes: list[str]) -> None:
+def mark_lengths(table: pd.DataFrame) -> None:
     """An arm is reported at its greatest length."""
     longest = table[table.role == "reported"].groupby("arm").max_steps.transform("max")
     shorter = longest.index[table.max_steps[longest.index] < longest]

@@ -57,8 +57,10 @@ def percent(level: float) -> str:
     return f"{100 * level:.3g} %"
 
 
-def comparison(content: Content) -> Table:
+def comparison(content: Content) -> Table | None:
     """The main table: each condition, and how far it is from its baseline."""
+    if content.study.reported.empty:
+        return None
     table, bases = content.summary, set(content.summary.baseline.dropna())
     name = "test loss" if content.study.metric == METRIC else "best validation loss"
     rows = []
@@ -105,8 +107,10 @@ def comparison_caption(content: Content) -> str:
     return text
 
 
-def losses(content: Content) -> Table:
+def losses(content: Content) -> Table | None:
     """Every loss, also in bits."""
+    if content.study.reported.empty:
+        return None
     names = {
         "val_best": "best validation", "val_best_step": "at step", "val_final": "final validation",
         "test_best": "test at best", "test_final": "test at end",
@@ -131,8 +135,10 @@ def losses(content: Content) -> Table:
     return Table("Losses", columns, rows, caption)
 
 
-def cost(content: Content) -> Table:
+def cost(content: Content) -> Table | None:
     """Speed and size."""
+    if content.study.reported.empty:
+        return None
     rows = []
     for arm, row in content.summary.iterrows():
         cells = [number(row.step_seconds * 1000, 2), number(row.tokens_per_second, 0)]

@@ -115,7 +115,8 @@ def test_a_job_that_failed_at_once_stands_in_its_own_condition(
         write_run(sweep / f"ln{batch}", "layernorm", data__batch_size=batch)
     for batch in (1, 8):
         (sweep / f"bn{batch}").mkdir()
-        overrides = ["norm=batchnorm", "seed=1", f"data.batch_size={batch}"]
+        overrides = ["experiment=x", "norm=batchnorm", "seed=1", f"data.batch_size={batch}"]
+        overrides.append("optimizer.lr=3e-3")
         fields = {"status": "failed", "error": "one value", "norm": "batchnorm", "seed": 1}
         (sweep / f"bn{batch}/result.json").write_text(json.dumps(fields | {"overrides": overrides}))
     runs = read_runs([sweep])

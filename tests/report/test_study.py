@@ -10,6 +10,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
+from report.comparison import compare
 from report.content import gather
 from report.rates import steps_table, tuned_arms
 from report.runs import read_runs
@@ -148,13 +149,17 @@ def test_without_a_test_split_validation_stands_in_and_a_note_says_so(
     assert any("no test split" in note for note in study.notes)
 
 
-def tuned_sweep(folder: Path, write_run: Write, losses: dict[float, list[float | None]]) -> None:
+def tuned_sweep(
+    folder: Path,
+    write_run: Write,
+    losses: dict[float, list[float | None]],
+    norm: str = "layernorm",
+) -> None:
     """{rate: losses on seeds 101, 102, ...}; None: it diverged."""
     for rate, row in losses.items():
         for seed, loss in enumerate(row, 101):
-            run = write_run(
-                folder / f"{rate}-{seed}", seed=seed, loss=loss or 2, optimizer__lr=rate
-            )
+            name = folder / f"{rate}-{seed}"
+            run = write_run(name, norm, seed, loss or 2.0, optimizer__lr=rate)
             if loss is None:
                 diverge(run)
 
@@ -173,6 +178,16 @@ def test_tuning_seeds_choose_the_rate_and_are_not_reported(
     assert (tuned.best, tuned.on, tuned.warnings) == (2e-3, "tuning seeds", [])
     assert tuned.sensitivity == pytest.approx(2.5 / 3)
     assert tuned.rates.failed.tolist() == [0, 0, 2]
+
+
+def test_tuning_runs_alone_compare_nothing(tmp_path: Path, write_run: Write) -> None:
+    """As after the first stage of a tuning sweep, whose report comes by itself."""
+    for norm in ("layernorm", "none"):
+        tuned_sweep(tmp_path / norm, write_run, {1e-3: [2.4], 2e-3: [1.9], 4e-3: [None]}, norm)
+    text = compare([tmp_path / "layernorm", tmp_path / "none"])
+    assert text.startswith("Tuning runs only")
+    assert "Comparison" not in text
+    assert "Learning rates, on tuning seeds" in text
 
 
 @pytest.mark.parametrize(
