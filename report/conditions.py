@@ -130,5 +130,8 @@ def label(config: Flat, keys: list[str]) -> str:
     'none placement=post'
     """
     names = short_names(keys)
-    parts = [str(config.get(k)) if k == "norm" else f"{names[k]}={config.get(k)}" for k in keys]
+    values = {k: str(config.get(k)) for k in keys}
+    if "corpus_sha256" in values:
+        values["corpus_sha256"] = values["corpus_sha256"][:8]
+    parts = [values[k] if k == "norm" else f"{names[k]}={values[k]}" for k in keys]
     return " ".join(parts) or str(config.get("norm"))

@@ -65,21 +65,22 @@ def comparison(content: Content) -> Table | None:
     name = "test loss" if content.study.metric == METRIC else "best validation loss"
     rows = []
     for arm, row in table.iterrows():
-        cells = [marked(content, str(arm)), f"{row.lr:g}" if pd.notna(row.lr) else NOTHING]
-        cells += [f"{row.n}"]
+        cells = [marked(content, str(arm)), f"{row.n}"]
+        rate = f"{row.lr:g}" if pd.notna(row.lr) else NOTHING
         if row.failed:
-            rows.append([*cells, f"{row.failed} of {row.n} failed", row.failures, "", ""])
+            rows.append([*cells, f"{row.failed} of {row.n} failed", row.failures, "", "", rate])
             continue
         half = (row.high - row.low) / 2
         apart = f"{number(row.difference, sign=True)} "
         apart += between(row.difference_low, row.difference_high)
         mean = number(row["mean"]) + (f" ± {number(half)}" if pd.notna(half) else "")
         if pd.isna(row.baseline) and str(arm) in bases:
-            rows.append([*cells, mean, "baseline", "", ""])
+            rows.append([*cells, mean, "baseline", "", "", rate])
         else:
-            rows.append([*cells, mean, apart.strip(), number(row.detectable), p_value(row.p_holm)])
-    columns = ["condition", "learning rate", "n", f"{name} ± 95 %"]
-    columns += [f"difference [{percent(content.level)}]", "detectable", "p (Holm)"]
+            seen = [apart.strip(), number(row.detectable), p_value(row.p_holm)]
+            rows.append([*cells, mean, *seen, rate])
+    columns = ["condition", "n", f"{name} ± 95 %", f"difference [{percent(content.level)}]"]
+    columns += ["detectable", "p (Holm)", "learning rate"]
     return Table("Comparison", columns, rows, comparison_caption(content))
 
 
@@ -89,15 +90,15 @@ def comparison_caption(content: Content) -> str:
     text = (
         f"Loss in nats per character, {chosen}mean over n seeds with the half-width of its 95 % "
         "Student t interval. The difference is to the baseline, taken seed by seed, with its "
-        f"{percent(content.level)} interval; detectable: the smallest difference that these seeds "
-        "could have shown (half the interval's width). p: of a two-sided paired t test, adjusted "
-        "by Holm for the number of comparisons."
+        f"{percent(content.level)} interval; detectable: a difference smaller than this could not "
+        "have been told from 0 with these seeds (half the interval's width). p: of a two-sided "
+        "paired t test, adjusted by Holm for the number of comparisons."
     )
     if content.floor is not None:
         base, reach, itself = content.floor
         text += (
-            f" Noise floor: two single runs of {base} that differ by their seed alone are, with "
-            f"95 % probability, less than {number(reach)} apart"
+            f" Noise floor: two single runs of {base} that differ by their seed alone end less "
+            f"than {number(reach)} apart in 95 % of cases"
         )
         if pd.notna(itself.low):
             ends = between(itself.low, itself.high)
@@ -155,7 +156,7 @@ def rates(content: Content) -> Table | None:
         return None
     rows = []
     for entry in content.tuned:
-        tried = f"{entry.rates.index.min():g} to {entry.rates.index.max():g}, {len(entry.rates)}"
+        tried = f"{len(entry.rates)}: {entry.rates.index.min():g} to {entry.rates.index.max():g}"
         failed = f"{entry.rates.failed.sum()} of {entry.rates.n.sum()}"
         rows.append([
             marked(content, entry.arm), f"{entry.best:g}", number(entry.rates.capped.min()), tried,
@@ -211,15 +212,16 @@ def verdicts(content: Content) -> Table | None:
         wanted = {"less": "below", "equal": "within ±", "fails": "fails more"}[claim.expect]
         edge = "" if claim.expect == "fails" else f" {signed_margin(item.claim)}"
         words = f"{item.verdict} {f'({item.reason})' if item.reason else ''}".strip()
-        rows.append([claim.name, value, wanted + edge, words, claim.source])
+        rows.append([claim.name, words, value, wanted + edge, claim.source])
     level = percent(content.level)
     caption = (
-        f"Each claim is a weighted sum of losses, seed by seed, with its {level} interval (1 - "
-        f"0.05/{len(rows)}: {len(rows)} claims were fixed before the run). Supported or refuted "
-        "only where the whole interval is on one side of the margin."
+        "Each claim is a weighted sum over conditions (of logarithms where it is a ratio), taken "
+        f"seed by seed, with its {level} interval: 1 − 0.05/{len(rows)}, as the study's "
+        f"configuration states {len(rows)} before it runs. Decided only where the whole interval "
+        "lies on one side of the margin."
     )
-    columns = ["claim", f"found [{level}]", "expected", "verdict", "source"]
-    return Table("Claims", columns, rows, caption, [3, 4])
+    columns = ["claim", "verdict", f"found [{level}]", "expected", "source"]
+    return Table("Claims", columns, rows, caption, [1, 4])
 
 
 def signed_margin(claim: Any) -> str:
