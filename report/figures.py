@@ -213,12 +213,17 @@ def trained_range(tables: list[pd.DataFrame]) -> tuple[float, float]:
 def gradient_norm(name: str, content: Content, colours: dict[str, Look]) -> Drawn | None:
     """The gradient's norm before clipping."""
     curves = curves_of(content, "optim/grad_norm", log=True)
-    if not curves:
+    if not any((curve.mean > 0).any() or curve.single for curve in curves.values()):
         return None
     figure, axes = canvas()
     for arm, curve in curves.items():
         draw_curve(axes, arm, curve, colours[arm], 1.0)
+    lines = [curve.mean for curve in curves.values() if len(curve.mean)]
+    lines += [values for curve in curves.values() for _, values in curve.single]
+    seen = np.concatenate(lines)
     axes.set_yscale("log")
+    axes.set_ylim(seen[seen > 0].min() / 1.5, seen.max() * 1.5)  # bands may go on to 0
+    clamp_marks(axes)
     plain_numbers(axes.yaxis)
     axes.set_xlim(left=0)
     axes.set_xlabel("optimizer steps")

@@ -126,8 +126,9 @@ def losses(content: Content) -> Table | None:
         rows.append([marked(content, str(arm)), *cells])
     columns = ["condition", *names.values(), "bits", "spikes", "reaches baseline"]
     caption = (
-        "Means over seeds, nats per character. Gap: final validation minus training loss, both in "
-        "evaluation mode. Bits: test loss at the best step (without a test split the best "
+        "Means over seeds, nats per character. Best validation is over the evaluations' windows, "
+        "the final losses are over whole splits. Gap: final validation minus training loss, both "
+        "in evaluation mode. Bits: test loss at the best step (without a test split the best "
         "validation loss) in bits per character. Spikes: runs whose training loss rose above its "
         "start or to twice its minimum and recovered. Reaches baseline: the first evaluation, in "
         "steps (median over seeds), at or below the baseline's last of the same seed; a schedule "
