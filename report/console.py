@@ -43,7 +43,7 @@ def rich_table(table: tables.Table) -> RichTable:
     )  # fmt: skip
     for i, column in enumerate(table.columns):
         left = i == 0 or i in table.text_columns
-        if len(column) > 7 and not left:
+        if len(column) > 6 and not left:
             column = re.sub(r" (?=[±\[(])", "\n", column)
             column = column if "\n" in column else column.replace(" ", "\n", 1)
         words = [word for row in table.rows for word in row[i].split()] if i == 0 else []

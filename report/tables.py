@@ -80,7 +80,7 @@ def comparison(content: Content) -> Table | None:
             seen = [apart.strip(), number(row.detectable), p_value(row.p_holm)]
             rows.append([*cells, mean, *seen, rate])
     columns = ["condition", "n", f"{name} ± 95 %", f"difference [{percent(content.level)}]"]
-    columns += ["detectable", "p (Holm)", "learning rate"]
+    columns += ["detectable", "p (Holm)", "peak LR"]
     return Table("Comparison", columns, rows, comparison_caption(content))
 
 
@@ -92,7 +92,7 @@ def comparison_caption(content: Content) -> str:
         "Student t interval. The difference is to the baseline, taken seed by seed, with its "
         f"{percent(content.level)} interval; detectable: a difference smaller than this could not "
         "have been told from 0 with these seeds (half the interval's width). p: of a two-sided "
-        "paired t test, adjusted by Holm for the number of comparisons."
+        "paired t test, adjusted by Holm for the number of comparisons. LR: learning rate."
     )
     if content.floor is not None:
         base, reach, itself = content.floor
