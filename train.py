@@ -8,6 +8,7 @@ import logging
 import math
 import os
 import sys
+from concurrent.futures import BrokenExecutor
 from pathlib import Path
 
 import hydra
@@ -21,6 +22,7 @@ from omegaconf.errors import OmegaConfBaseException
 from job import folder as run_folder
 from job.checks import check
 from job.resume import check_resumable, resume_arguments
+from job.sweep import take_up
 
 MISTAKES = (HydraException, OmegaConfBaseException, ValueError, TypeError, OSError)  # the user's
 log = logging.getLogger("normlab")
@@ -50,7 +52,7 @@ def train(cfg: DictConfig, folder: Path, overrides: list[str]) -> float:
     trainer = instantiate(
         cfg.trainer,
         val_check_interval=cfg.eval_every * cfg.trainer.accumulate_grad_batches,
-        callbacks=[stop, checkpoint, clock, Progress(clock, bar=sys.stdout.isatty())],
+        callbacks=[stop, checkpoint, clock, Progress(clock)],
         logger=metrics.loggers(folder, cfg.resume),
         plugins=[AtomicCheckpointIO()],
     )
@@ -66,25 +68,23 @@ def train(cfg: DictConfig, folder: Path, overrides: list[str]) -> float:
         outcome.write_sample(task, data, folder, seed=cfg.seed, **cfg.sample)
     run_folder.write_result(folder, result)
     log.info(run_folder.closing_block(result, folder))
-    if stop.received is not None:
-        sys.exit(128 + stop.received)
+    stop.leave_if_received()
     return checkpoint.val_best
 
 
 @hydra.main(version_base="1.3", config_path="configs", config_name="train")
 def job(cfg: DictConfig) -> float:
-    """One job of Hydra's. In a sweep a failure is noted on disk and the other jobs go on."""
+    """One job of Hydra's. A failure is noted on disk and a sweep goes on; a refusal ends it."""
     hydra_cfg = HydraConfig.get()
     folder = Path(hydra_cfg.runtime.output_dir)
     overrides = [o for o in hydra_cfg.overrides.task if run_folder.key_of(o) != "resume"]
     try:
         run_folder.make_path_absolute(cfg, hydra_cfg.runtime.cwd)
-        return train(cfg, folder, overrides)
+        loss = take_up(cfg, folder) if hydra_cfg.mode == RunMode.MULTIRUN else None
+        return train(cfg, folder, overrides) if loss is None else loss
     except Exception as error:
-        logging.getLogger("file").exception("failed")
         run_folder.write_failure(folder, cfg, overrides, error)
-        if hydra_cfg.mode == RunMode.MULTIRUN:
-            log.error(f"failed: {run_folder.one_line(error)}")
+        if hydra_cfg.mode == RunMode.MULTIRUN and not isinstance(error, run_folder.Refused):
             return math.nan
         if isinstance(error, MISTAKES):  # as an exit, or Hydra adds a line of its own
             sys.exit(f"error: {run_folder.one_line(error)}")
@@ -96,5 +96,5 @@ if __name__ == "__main__":
     try:
         sys.argv[1:] = resume_arguments(sys.argv[1:])
         job()
-    except MISTAKES as error:
+    except (*MISTAKES, BrokenExecutor) as error:  # joblib's, when a worker was killed
         sys.exit(f"error: {run_folder.one_line(error)}")

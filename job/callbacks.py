@@ -123,6 +123,11 @@ class StopOnSignal(pl.Callback):
         else:
             self.received = signum
 
+    def leave_if_received(self) -> None:
+        """Exit with 128 + n after signal n: a stopped run is no success, and ends a sweep."""
+        if self.received is not None:
+            sys.exit(128 + self.received)
+
     def on_train_start(self, trainer: pl.Trainer, task: pl.LightningModule) -> None:
         """From here on a signal waits for the step's end."""
         self.training = True
@@ -230,12 +235,17 @@ class Clock(pl.Callback):
 
 
 class Progress(TQDMProgressBar):
-    """A bar on a terminal; elsewhere (and in train.log) one line an evaluation."""
+    """A bar on a terminal; elsewhere (and in train.log) one line an evaluation.
 
-    def __init__(self, clock: Clock, *, bar: bool) -> None:
+    A sweep has a line a job and takes the console from its jobs' logging: then there is no bar.
+    """
+
+    def __init__(self, clock: Clock) -> None:
         super().__init__(refresh_rate=10)
-        self.clock, self.bar = clock, bar
-        if not bar:
+        self.clock = clock
+        console = any(handler.name == "console" for handler in logging.getLogger().handlers)
+        self.bar = console and sys.stdout.isatty()
+        if not self.bar:
             self.disable()
 
     def get_metrics(

@@ -7,11 +7,13 @@ tokenizer.json, sample.txt, train.log, TensorBoard events
 """
 
 import json
+import logging
 import math
 import os
 import platform
 import re
 import shlex
+import shutil
 import subprocess
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -94,8 +96,24 @@ def write_start(folder: Path, config: dict[str, Any], overrides: list[str], toke
     (folder / "result.json").unlink(missing_ok=True)
 
 
+def tidy(folder: Path, *, anew: bool) -> None:
+    """Remove what a killed or failed start left; with `anew` all that it made but train.log."""
+    for path in [*folder.glob(".*.*"), *folder.glob("*/.*.*")]:
+        if re.fullmatch(r"\..+\.\d+", path.name):  # as in replace_file
+            path.unlink(missing_ok=True)
+    made = ["result.json"]
+    if anew:
+        made += ["metrics.csv", "sample.txt", "tokenizer.json", "events.out.*"]
+        for part in (".hydra", "checkpoints"):
+            shutil.rmtree(folder / part, ignore_errors=True)
+    for name in made:
+        for path in folder.glob(name):
+            path.unlink()
+
+
 def write_failure(folder: Path, cfg: Any, overrides: list[str], error: Exception) -> None:
-    """result.json of a run that raised; one that is there already stays."""
+    """Traceback and result.json of a run that raised; a result that is there already stays."""
+    logging.getLogger("file").error("failed", exc_info=error)
     if isinstance(error, Refused) or (folder / "result.json").exists():
         return
     who = {"norm": cfg.get("norm_name"), "seed": cfg.get("seed"), "overrides": overrides}
@@ -129,9 +147,12 @@ def write_result(folder: Path, result: dict[str, Any]) -> None:
 
 
 def read_result(folder: Path) -> dict[str, Any]:
-    """The result, or nothing while the run is unfinished."""
+    """The result, or nothing while the run is unfinished (or the file, copied, is not whole)."""
     path = folder / "result.json"
-    return json.loads(path.read_text("utf-8")) if path.exists() else {}
+    try:
+        return json.loads(path.read_text("utf-8")) if path.exists() else {}
+    except json.JSONDecodeError:
+        return {}
 
 
 def identity(config: dict[str, Any], overrides: list[str]) -> dict[str, Any]:

@@ -11,16 +11,10 @@ from job.folder import Refused, key_of, quoted, read_result
 
 log = logging.getLogger("normlab")
 
-# What may differ when a run goes on, and any `total_steps` (the schedule's, and of norms with a
-# warm-up). The text may lie elsewhere: its SHA-256 is compared instead.
-MAY_DIFFER = (
-    "trainer.",
-    "probes.",
-    "compile",
-    "log_every",
-    "resume",
-    "data.path",
-)
+# What may differ when a run goes on. With resume= also the trainer, and any `total_steps` (the
+# schedule's, and of norms with a warm-up); the text may lie elsewhere, its SHA-256 is compared.
+WATCHES = ("probes.", "compile", "log_every", "resume")
+MAY_DIFFER = (*WATCHES, "trainer.", "data.path")
 
 
 def resume_arguments(arguments: list[str]) -> list[str]:
@@ -72,26 +66,55 @@ def check_resumable(
             f"{folder} was trained on a vocabulary of {characters} characters, "
             f"this text has {vocab_size}; give the same text (data.path), or start a new run"
         )
-    old = flat(yaml.safe_load((folder / ".hydra" / "config.yaml").read_text("utf-8")))
-    new = flat(config)
-    differing = sorted(key for key in old.keys() | new.keys() if old.get(key) != new.get(key))
-    refused = [
-        key for key in differing if not (key.startswith(MAY_DIFFER) or key.endswith(".total_steps"))
-    ]
-    if "norm_name" in refused:  # says it all
-        refused = [key for key in refused if not key.startswith(("norm.", "model.norm."))]
+    differing = differences(folder, config, MAY_DIFFER)
+    refused = {key: pair for key, pair in differing.items() if not key.endswith(".total_steps")}
     if refused:
-        changes = ", ".join(f"{key} (was {old.get(key)}, now {new.get(key)})" for key in refused)
-        raise Refused(f"resume= cannot change {changes}; leave it as it was, or start a new run")
+        raise Refused(
+            f"{folder} cannot go on with other settings: {listed(refused)}; "
+            "leave them as they were, or start a new run"
+        )
     result = read_result(folder)
-    if result.get("status") == "finished" and result["steps"] >= new["trainer.max_steps"]:
+    if result.get("status") == "finished" and result["steps"] >= config["trainer"]["max_steps"]:
         raise Refused(
             f"{folder} has finished its {result['steps']} steps; "
             "give a larger trainer.max_steps to train on"
         )
-    before, after = old["scheduler.total_steps"], new["scheduler.total_steps"]
-    if before != after:
-        log.warning(f"the end of the learning-rate schedule moves from step {before} to {after}")
+    if moved := differing.get("scheduler.total_steps"):
+        log.warning("the end of the learning-rate schedule moves from step %s to %s", *moved)
+
+
+def refuse_changes(folder: Path, config: Any) -> None:
+    """Compare a sweep's job with the run in its folder; the text's SHA-256 is not known yet.
+
+    All jobs of a sweep train alike, so more must be the same than for one run with resume=.
+
+    Raises:
+        Refused: a setting differs.
+    """
+    changes = differences(folder, {**config, "resume": None}, (*WATCHES, "corpus_sha256"))
+    if changes:
+        raise Refused(
+            f"{folder} holds a run with other settings: {listed(changes)}; "
+            "leave them as they were, or choose another hydra.sweep.dir"
+        )
+
+
+def differences(
+    folder: Path, config: dict[str, Any], may_differ: tuple[str, ...]
+) -> dict[str, tuple[Any, Any]]:
+    """Each key whose value is not the stored one: (stored, new)."""
+    old = flat(yaml.safe_load((folder / ".hydra" / "config.yaml").read_text("utf-8")))
+    new = flat(config)
+    pairs = {key: (old.get(key), new.get(key)) for key in sorted(old.keys() | new.keys())}
+    differing = {k: p for k, p in pairs.items() if p[0] != p[1] and not k.startswith(may_differ)}
+    if "norm_name" in differing:  # says it all
+        return {k: p for k, p in differing.items() if not k.startswith(("norm.", "model.norm."))}
+    return differing
+
+
+def listed(changes: dict[str, tuple[Any, Any]]) -> str:
+    """The changes, for a message."""
+    return ", ".join(f"{key} (was {old}, now {new})" for key, (old, new) in changes.items())
 
 
 def flat(config: dict[str, Any], prefix: str = "") -> dict[str, Any]:

@@ -1,20 +1,60 @@
-"""What a sweep does around its jobs: refuse a taken folder, name every failure, exit with 1."""
+"""A sweep around its jobs: what goes on, a line a job, every failure named, exit code 1.
 
+`python train.py -m ...` again, with the same hydra.sweep.dir, takes up what is in the folder. Jobs
+may run in processes of their own (hydra/launcher=joblib); what they came to is read from disk.
+"""
+
+import fcntl
 import logging
+import math
 import os
 import signal
 import sys
+import threading
+import time
 from collections import Counter
 from collections.abc import Callable
+from functools import cache
 from pathlib import Path
 from typing import Any
 
+from hydra._internal.core_plugins.basic_sweeper import BasicSweeper
+from hydra.core.global_hydra import GlobalHydra
+from hydra.core.hydra_config import HydraConfig
+from hydra.core.override_parser.overrides_parser import OverridesParser
+from hydra.core.utils import JobReturn
 from hydra.experimental.callback import Callback
-from omegaconf import DictConfig
+from hydra.types import RunMode
+from omegaconf import DictConfig, OmegaConf, open_dict, read_write
 
+from job import folder as run_folder
 from job.folder import read_result
+from job.resume import refuse_changes
 
 log = logging.getLogger(__name__)
+ENDED = ("finished", "diverged")  # results; a job that ended so is not run again
+
+
+def take_up(cfg: DictConfig, folder: Path) -> float | None:
+    """Look at what an earlier start of this sweep left in a job's folder.
+
+    Returns:
+        The best validation loss (nats a character) of a job that has ended. Otherwise None, and the
+        job is to run: from last.ckpt (put into `cfg.resume`), or anew if there is none yet.
+
+    Raises:
+        Refused: the folder holds a run of another configuration.
+    """
+    if (folder / ".hydra" / "overrides.yaml").exists():
+        refuse_changes(folder, OmegaConf.to_container(cfg, resolve=True))
+    result = read_result(folder)
+    if result.get("status") in ENDED:
+        loss = result["val_best"]
+        return math.inf if loss is None else float(loss)
+    checkpoint = folder / "checkpoints" / "last.ckpt"
+    run_folder.tidy(folder, anew=not checkpoint.exists())
+    cfg.resume = str(checkpoint) if checkpoint.exists() else None
+    return None
 
 
 def on_signals(leave: Callable[[int], None]) -> None:
@@ -23,42 +63,184 @@ def on_signals(leave: Callable[[int], None]) -> None:
         signal.signal(number, lambda received, frame: leave(128 + received))
 
 
-class Sweep(Callback):
-    """Names every failed job with its overrides; Hydra's own sweep shows one and forgets the rest.
+@cache
+def end_with(parent: int) -> None:
+    """Let this worker end when its parent does, also by kill -9: the sweep may be run again."""
 
-    Statuses are read from disk, since jobs may run in other processes. Hydra turns an exception
-    raised here into a warning and exit code 0, so the verdict is a `sys.exit`.
+    def watch() -> None:
+        while os.getppid() == parent:
+            time.sleep(0.3)
+        os._exit(1)
+
+    threading.Thread(target=watch, daemon=True).start()
+
+
+@cache
+def hold(folder: Path) -> int:
+    """Keep other sweeps out of a folder until this process ends, however it ends.
+
+    Raises:
+        Refused: another one is running in it.
+    """
+    handle = os.open(folder, os.O_RDONLY)
+    for _ in range(100):  # a killed sweep's data.num_workers notice its end within seconds
+        try:
+            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            return handle
+        except BlockingIOError:
+            time.sleep(0.1)
+    raise run_folder.Refused(f"a sweep is running in {folder}; wait for it, or choose another")
+
+
+def jobs_of(config: DictConfig) -> list[list[str]]:
+    """The overrides of each job, in order; none if the sweeper chooses them as it goes."""
+    sweeper = config.hydra.sweeper
+    if not sweeper._target_.endswith(".BasicSweeper"):
+        return []
+    given = [f"{key}={value}" for key, value in (sweeper.params or {}).items()]
+    parser = OverridesParser.create(config_loader=GlobalHydra.instance().config_loader())
+    overrides = parser.parse_overrides([*given, *config.hydra.overrides.task])
+    batches = BasicSweeper.split_arguments(overrides, sweeper.max_batch_size)
+    return [job for batch in batches for job in batch]
+
+
+def name_placements(config: DictConfig, jobs: list[list[str]]) -> None:
+    """Put the placement into the folders' names where it is swept, as if that had been typed."""
+    placements = {o for job in jobs for o in job if run_folder.key_of(o) == "model.placement"}
+    typed = {run_folder.key_of(override) for override in config.hydra.overrides.hydra}
+    if len(placements) > 1 and "hydra.sweep.subdir" not in typed:
+        subdir = "${norm_name}-${model.placement}-s${seed}-${hydra:job.num}"
+        with read_write(config):
+            config.hydra.overrides.hydra.append(f"hydra.sweep.subdir='{subdir}'")
+
+
+def refuse_other_jobs(folder: Path, config: DictConfig, jobs: list[list[str]]) -> None:
+    """Compare each job with the folder that has its number, before any of them trains.
+
+    Raises:
+        Refused: the folder holds a run of another configuration.
+    """
+    runs = [path.parent.parent for path in folder.glob("*/.hydra/overrides.yaml")]
+    stored = {run.name.rpartition("-")[2]: run for run in runs}
+    before = HydraConfig.instance().cfg
+    for number, overrides in enumerate(jobs):
+        if str(number) not in stored:
+            continue
+        job = GlobalHydra.instance().config_loader().load_sweep_config(config, overrides)
+        HydraConfig.instance().set_config(job)  # the job's values use its choices
+        with open_dict(job):
+            del job["hydra"]
+        run_folder.make_path_absolute(job, config.hydra.runtime.cwd)
+        refuse_changes(stored[str(number)], OmegaConf.to_container(job, resolve=True))
+    HydraConfig.instance().cfg = before
+
+
+class Sweep(Callback):
+    """Hydra's own sweep cannot go on, shows one failure and forgets the rest.
+
+    Hydra turns an exception raised here into a warning and exit code 0, hence `sys.exit`. Under
+    joblib each worker has a copy of this object, as it was after `on_multirun_start`.
     """
 
+    def __init__(self) -> None:
+        self.pid = os.getpid()
+        self.folder = Path()
+        self.total = 0  # jobs; 0: not known beforehand
+        self.before = 0  # of them had ended
+        self.side_by_side = 1
+        self.started = 0.0  # this command, in seconds since the epoch
+
+    def on_multirun_start(self, config: DictConfig, **kwargs: Any) -> None:
+        """See what is in the folder. A signal takes joblib's workers along."""
+        on_signals(sys.exit)
+        try:
+            self.begin(config)
+        except Exception as error:
+            sys.exit(f"error: {run_folder.one_line(error)}")
+
+    def begin(self, config: DictConfig) -> None:
+        """Refuse what would mix two sweeps; count what is there.
+
+        Raises:
+            Refused: another sweep is running in the folder, or ran in it.
+        """
+        self.folder = Path(config.hydra.sweep.dir).absolute()
+        self.folder.mkdir(parents=True, exist_ok=True)
+        hold(self.folder)
+        jobs = jobs_of(config)
+        name_placements(config, jobs)
+        refuse_other_jobs(self.folder, config, jobs)
+        self.before = sum(result["status"] in ENDED for result in results(self.folder))
+        self.total, self.started = len(jobs), time.time()
+        workers = config.hydra.launcher.get("n_jobs", 1)  # joblib's -1: a job a CPU
+        self.side_by_side = workers if workers > 0 else os.cpu_count() or 1
+        there = f", {self.before} of them ended already" if self.before else ""
+        log.info(f"{self.total or 'some'} jobs in {config.hydra.sweep.dir}{there}")
+
     def on_job_start(self, config: DictConfig, **kwargs: Any) -> None:
-        """Leave a job (single, in a sweep or in a worker process) at once.
+        """Leave a job (single, in a sweep or in a worker process) at once; keep a sweep's quiet.
 
         Torch is about to be imported, and swallows exceptions while it is: no SystemExit here.
         """
         on_signals(os._exit)
+        if config.hydra.mode == RunMode.MULTIRUN:
+            root = logging.getLogger()
+            root.handlers = [handler for handler in root.handlers if handler.name != "console"]
+            if os.getpid() != self.pid:
+                end_with(self.pid)
 
-    def on_multirun_start(self, config: DictConfig, **kwargs: Any) -> None:
-        """Stop before the first job if the sweep's folder holds runs already.
+    def on_job_end(self, config: DictConfig, job_return: JobReturn, **kwargs: Any) -> None:
+        """Print the line of a job that this command has run."""
+        path = Path(config.hydra.runtime.output_dir, "result.json")
+        if config.hydra.mode != RunMode.MULTIRUN or not path.exists():
+            return
+        if path.stat().st_mtime >= self.started:
+            print(self.line(path.parent), flush=True)
 
-        A signal takes a launcher's workers along, which would live on as orphans otherwise.
+    def line(self, folder: Path) -> str:
+        """Done/total, the job's name, status and loss, and the time left.
+
+        The time is that of the jobs of this command so far, for those to come.
         """
-        on_signals(sys.exit)
-        folder = Path(config.hydra.sweep.dir)
-        if any(folder.glob("*/.hydra/overrides.yaml")):
-            sys.exit(
-                f"hydra.sweep.dir={folder} already holds runs; choose another, "
-                "or go on with one of them: resume=<its folder>"
-            )
+        result = read_result(folder)
+        times = [path.stat().st_mtime for path in self.folder.glob("*/result.json")]
+        now = sum(written >= self.started for written in times)
+        done = self.before + now
+        if result["status"] == "finished":
+            what = f"validation {result['val_final']:.4f} nats/char"
+        else:
+            what = result["error"]
+        per_job = (time.time() - self.started) / max(now, self.side_by_side)
+        left = duration(per_job * (self.total - done)) if done < self.total else ""
+        count = f"{done:>{len(str(self.total))}}/{self.total or '?'}"
+        return f"{count}  {folder.name:<24}  {result['status']:<8}  {what}{left}"
 
     def on_multirun_end(self, config: DictConfig, **kwargs: Any) -> None:
         """List what failed; exit 1 if anything did."""
-        folder = Path(config.hydra.sweep.dir)
-        results = [read_result(path.parent) for path in sorted(folder.glob("*/result.json"))]
-        failed = [result for result in results if result["status"] == "failed"]
-        counts = Counter(result["status"] for result in results)
+        found = results(self.folder)
+        counts = Counter(result["status"] for result in found)
         ended = ", ".join(f"{n} {status}" for status, n in counts.items())
-        log.info(f"{len(results)} jobs: {ended}; tensorboard --logdir {folder}")
+        log.info(f"{len(found)} jobs: {ended}; tensorboard --logdir {config.hydra.sweep.dir}")
+        failed = [result for result in found if result["status"] not in ENDED]
         for result in failed:
-            log.error(f"failed: {' '.join(result['overrides'])}: {result['error']}")
+            overrides = " ".join(result["overrides"])
+            log.error(f"{result['status']}: {overrides}: {result['error']}")
         if failed:
             sys.exit(1)
+
+
+def results(folder: Path) -> list[dict[str, Any]]:
+    """Every result.json of a sweep."""
+    read = (read_result(path.parent) for path in sorted(folder.glob("*/result.json")))
+    return [result for result in read if result]
+
+
+def duration(seconds: float) -> str:
+    """Time left, in the unit that suits it.
+
+    >>> duration(100), duration(1000), duration(10000)
+    ('  100 s left', '  17 min left', '  2.8 h left')
+    """
+    if seconds < 120:
+        return f"  {seconds:.0f} s left"
+    return f"  {seconds / 60:.0f} min left" if seconds < 7200 else f"  {seconds / 3600:.1f} h left"
