@@ -82,14 +82,15 @@ def hold(folder: Path) -> int:
     Raises:
         Refused: another one is running in it.
     """
-    handle = os.open(folder, os.O_RDONLY)
-    for _ in range(100):  # a killed sweep's data.num_workers notice its end within seconds
-        try:
-            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            return handle
-        except BlockingIOError:
-            time.sleep(0.1)
-    raise run_folder.Refused(f"a sweep is running in {folder}; wait for it, or choose another")
+    handle = os.open(folder / ".lock", os.O_WRONLY | os.O_CREAT)
+    try:
+        fcntl.lockf(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)  # forked data.num_workers do not hold it
+    except BlockingIOError:
+        os.close(handle)
+        raise run_folder.Refused(
+            f"a sweep is running in {folder}; wait for it, or choose another hydra.sweep.dir"
+        ) from None
+    return handle
 
 
 def jobs_of(config: DictConfig) -> list[list[str]]:
@@ -172,10 +173,14 @@ class Sweep(Callback):
         refuse_other_jobs(self.folder, config, jobs)
         self.before = sum(result["status"] in ENDED for result in results(self.folder))
         self.total, self.started = len(jobs), time.time()
-        workers = config.hydra.launcher.get("n_jobs", 1)  # joblib's -1: a job a CPU
+        launcher = config.hydra.launcher
+        if launcher.get("batch_size") == "auto":  # joblib: jobs that had ended are short, so it
+            with read_write(config):  # would give the others out in bundles
+                launcher.batch_size = 1
+        workers = launcher.get("n_jobs", 1)  # -1: a job a CPU
         self.side_by_side = workers if workers > 0 else os.cpu_count() or 1
         there = f", {self.before} of them ended already" if self.before else ""
-        log.info(f"{self.total or 'some'} jobs in {config.hydra.sweep.dir}{there}")
+        log.info(f"{jobs_in_words(self.total)} in {config.hydra.sweep.dir}{there}")
 
     def on_job_start(self, config: DictConfig, **kwargs: Any) -> None:
         """Leave a job (single, in a sweep or in a worker process) at once; keep a sweep's quiet.
@@ -220,7 +225,9 @@ class Sweep(Callback):
         found = results(self.folder)
         counts = Counter(result["status"] for result in found)
         ended = ", ".join(f"{n} {status}" for status, n in counts.items())
-        log.info(f"{len(found)} jobs: {ended}; tensorboard --logdir {config.hydra.sweep.dir}")
+        log.info(
+            f"{jobs_in_words(len(found))}: {ended}; tensorboard --logdir {config.hydra.sweep.dir}"
+        )
         failed = [result for result in found if result["status"] not in ENDED]
         for result in failed:
             overrides = " ".join(result["overrides"])
@@ -233,6 +240,11 @@ def results(folder: Path) -> list[dict[str, Any]]:
     """Every result.json of a sweep."""
     read = (read_result(path.parent) for path in sorted(folder.glob("*/result.json")))
     return [result for result in read if result]
+
+
+def jobs_in_words(number: int) -> str:
+    """1 job, 2 jobs; jobs, if the sweeper chooses them as it goes."""
+    return "1 job" if number == 1 else f"{number or ''} jobs".strip()
 
 
 def duration(seconds: float) -> str:

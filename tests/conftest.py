@@ -4,13 +4,18 @@ import os
 
 os.environ.setdefault("OMP_WAIT_POLICY", "passive")  # before torch: spinning threads are 20x slower
 
+import csv
+import logging
 import random
+import runpy
 import signal
+import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 from hydra import compose, initialize_config_dir
+from hydra.core.global_hydra import GlobalHydra
 from hydra.core.hydra_config import HydraConfig
 from omegaconf import DictConfig, open_dict
 
@@ -28,6 +33,8 @@ def names(group: str) -> list[str]:
 
 NORMS = names("norm")
 EXPERIMENTS = names("experiment")
+LOSSES = ["loss_initial", "val_best", "val_best_step", "val_final", "test_final", "test_best"]
+LOSSES += ["train_final", "steps", "tokens"]  # what stopping and going on must not change
 
 
 @pytest.fixture
@@ -101,3 +108,31 @@ def resume(compose_config: Callable[..., DictConfig]) -> Callable[..., Path]:
         return folder
 
     return resumed
+
+
+def here(*arguments: str, cwd: Path) -> int | str:
+    """Run train.py in this process; returns what it exits with."""
+    handlers = list(logging.getLogger().handlers)
+    signals = {n: signal.getsignal(n) for n in (signal.SIGINT, signal.SIGTERM)}
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(sys, "argv", [str(ROOT / "train.py"), *arguments])
+        patch.chdir(cwd)
+        try:
+            runpy.run_path(str(ROOT / "train.py"), run_name="__main__")
+        except SystemExit as left:
+            return left.code or 0
+        finally:
+            GlobalHydra.instance().clear()
+            for handler in {*logging.getLogger().handlers, *logging.getLogger("file").handlers}:
+                if handler not in handlers:
+                    handler.close()
+            logging.getLogger().handlers = handlers
+            for number, handler in signals.items():
+                signal.signal(number, handler)
+    return 0
+
+
+def steps(folder: Path) -> list[list[str]]:
+    """The training curve."""
+    with (folder / "metrics.csv").open() as file:
+        return [row for row in csv.reader(file) if row[1] == "loss/train"]

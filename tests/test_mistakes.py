@@ -155,12 +155,3 @@ def test_each_failed_job_of_a_sweep_has_its_error_in_its_own_log(
     for seed, folder in enumerate(folders, start=1):
         assert "no file /does/not/exist" in (folder / "train.log").read_text()
         assert f"failed: seed={seed} data.path=/does/not/exist: " in printed
-
-
-def test_a_sweep_into_a_folder_that_holds_runs_is_refused(program: Program, tmp_path: Path) -> None:
-    run = tmp_path / "sw" / "layernorm-s1-0" / ".hydra"
-    run.mkdir(parents=True)
-    (run / "overrides.yaml").write_text("- seed=1\n")
-    message = program("-m", "seed=1,2", "hydra.sweep.dir=sw")
-    assert "already holds runs; choose another" in message
-    assert [path.name for path in (tmp_path / "sw").iterdir()] == ["layernorm-s1-0"]

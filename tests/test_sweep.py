@@ -1,11 +1,12 @@
-"""Whole processes, as a user starts them: a sweep, its TensorBoard, signals, kill -9, `make help`.
+"""Whole programs, as a user starts them: sweeps, TensorBoard, signals, kill -9, `make help`.
 
-Each process costs seconds, so they are shared: one sweep for all norms, one with a failing job.
+A process costs seconds: only what a signal hits, or what is printed, is one (`start`). What can,
+runs `train.py` here (`here`).
 """
 
-import csv
 import json
 import os
+import random
 import re
 import signal
 import subprocess
@@ -19,7 +20,7 @@ import pytest
 import torch
 
 from job.folder import read_result
-from tests.conftest import NORMS, ROOT
+from tests.conftest import LOSSES, NORMS, ROOT, here, steps
 
 SMALL = ["model=mini", "data.batch_size=4", "data.block_size=16", "sample.max_new_tokens=5"]
 TRAIN = [sys.executable, str(ROOT / "train.py")]
@@ -88,55 +89,39 @@ def test_tensorboard_serves_every_run_with_its_curves(sweep: Path) -> None:
         process.communicate()
 
 
-def test_one_failing_job_is_named_and_takes_no_other_with_it(
-    tmp_path: Path, tiny_text: Path
-) -> None:
-    """BatchNorm alone has no variance over one token."""
-    one = ["data.batch_size=1", "data.block_size=1", "trainer.max_steps=3", "hydra.sweep.dir=sw"]
-    more = [*one, f"data.path={tiny_text}"]
-    process = start(*TRAIN, "-m", *SMALL, "norm=layernorm,batchnorm,none", *more, cwd=tmp_path)
-    out, _ = process.communicate()
-    assert process.returncode == 1
-    statuses = {
-        p.parent.name: read_result(p.parent)["status"] for p in tmp_path.glob("sw/*/*.json")
-    }
-    assert statuses.pop("batchnorm-s1-1") == "failed"
-    assert set(statuses.values()) == {"finished"}
-    assert len(list(tmp_path.glob("sw/*/checkpoints/last.ckpt"))) == 2
-    last = out.strip().splitlines()[-1]
-    assert last.startswith("failed: ")
-    assert " norm=batchnorm " in last
-    assert "at least 2 tokens" in last
-    assert "at least 2 tokens" in (tmp_path / "sw/batchnorm-s1-1/train.log").read_text()
-
-
 LONG = ["trainer.max_steps=100", "eval_every=30", "log_every=1", "norm=batchnorm"]
-LONG += ["trainer.accumulate_grad_batches=2"]
+LONG += ["trainer.accumulate_grad_batches=2", "model.dropout=0.2"]
 
 
 @pytest.fixture(scope="module")
 def straight(tmp_path_factory: pytest.TempPathFactory, tiny_text: Path) -> Path:
     """The run that nothing stops."""
     folder = tmp_path_factory.mktemp("straight")
-    where = [f"data.path={tiny_text}", "hydra.run.dir=run", "model.dropout=0.2"]
-    process = start(*TRAIN, *SMALL, *LONG, *where, cwd=folder)
-    _, err = process.communicate()
-    assert process.returncode == 0, err
+    where = [f"data.path={tiny_text}", "hydra.run.dir=run"]
+    assert here(*SMALL, *LONG, *where, cwd=folder) == 0
     return folder / "run"
 
 
-def steps(folder: Path) -> list[list[str]]:
-    """The training curve."""
-    with (folder / "metrics.csv").open() as file:
-        return [row for row in csv.reader(file) if row[1] == "loss/train"]
+def assert_equal(folder: Path, straight: Path) -> None:
+    """Curve, weights and losses are the same to the bit."""
+    assert steps(folder) == steps(straight)
+    weights = [
+        torch.load(run / "checkpoints" / "last.ckpt", weights_only=True)["state_dict"]
+        for run in (folder, straight)
+    ]
+    assert all(torch.equal(weights[0][name], weights[1][name]) for name in weights[1])
+    results = read_result(folder), read_result(straight)
+    assert {k: results[0][k] for k in LOSSES} == {k: results[1][k] for k in LOSSES}
+    assert results[0]["status"] == "finished"
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL])
-def test_a_sweep_that_is_stopped_at_any_moment_stops_and_its_run_goes_on_exactly(
+def test_a_sweep_that_is_stopped_at_any_moment_stops_and_goes_on_exactly(
     number: signal.Signals, tmp_path: Path, tiny_text: Path, straight: Path
 ) -> None:
-    where = [f"data.path={tiny_text}", "hydra.sweep.dir=sw", "model.dropout=0.2", "seed=1,2"]
-    process = start(*TRAIN, "-m", *SMALL, *LONG, *where, "data.num_workers=1", cwd=tmp_path)
+    where = [f"data.path={tiny_text}", "hydra.sweep.dir=sw", "seed=1,2", "data.num_workers=1"]
+    command = ["-m", *SMALL, *LONG, *where]
+    process = start(*TRAIN, *command, cwd=tmp_path)
     folder = tmp_path / "sw" / "batchnorm-s1-0"
     while not (folder / "checkpoints" / "last.ckpt").exists():
         assert process.poll() is None
@@ -152,17 +137,67 @@ def test_a_sweep_that_is_stopped_at_any_moment_stops_and_its_run_goes_on_exactly
         assert saved == read_result(folder)["steps"]  # nothing is lost, whatever the moment
     status = read_result(folder).get("status")
     assert status == (None if number == signal.SIGKILL else "interrupted")
+    if number == signal.SIGTERM:
+        assert here(f"resume={folder}", cwd=tmp_path) == 0  # one run of it
+    else:
+        assert here(*command, cwd=tmp_path) == 0
+        assert read_result(tmp_path / "sw" / "batchnorm-s2-1")["status"] == "finished"
+    assert_equal(folder, straight)
 
-    resumed = start(*TRAIN, f"resume={folder}", cwd=tmp_path)
-    _, err = resumed.communicate()
-    assert resumed.returncode == 0, err
-    assert steps(folder) == steps(straight)
-    weights = [
-        torch.load(run / "checkpoints" / "last.ckpt", weights_only=True)["state_dict"]
-        for run in (folder, straight)
-    ]
-    assert all(torch.equal(weights[0][name], weights[1][name]) for name in weights[1])
-    assert read_result(folder)["status"] == "finished"
+
+def test_jobs_side_by_side_stop_together_leave_no_orphan_and_go_on_exactly(
+    tmp_path: Path, tiny_text: Path, straight: Path
+) -> None:
+    """Workers hold the pipes of their parent, so `communicate` waits for the last of them."""
+    command = ["-m", *SMALL, *LONG, f"data.path={tiny_text}", "hydra.sweep.dir=sw", "seed=2,1"]
+    launcher = ["hydra/launcher=joblib", "hydra.launcher.n_jobs=2"]
+    process = start(*TRAIN, *command, *launcher, cwd=tmp_path)
+    while len(list(tmp_path.glob("sw/*/checkpoints/last.ckpt"))) < 2:
+        assert process.poll() is None
+        time.sleep(0.01)
+    process.terminate()
+    process.communicate(timeout=20)
+    assert process.returncode == 143
+    assert not list(tmp_path.glob("sw/*/result.json"))
+    assert here(*command, cwd=tmp_path) == 0
+    assert_equal(tmp_path / "sw" / "batchnorm-s1-1", straight)
+
+
+@pytest.mark.slow
+def test_a_sweep_killed_ten_times_ends_as_an_undisturbed_one(
+    tmp_path: Path, tiny_text: Path
+) -> None:
+    """`pytest -m slow -s` shows when it was killed, and what was there."""
+    command = [*TRAIN, "-m", *SMALL, f"data.path={tiny_text}", "model.dropout=0.2", "log_every=1"]
+    command += ["norm=layernorm,batchnorm,none", "seed=1,2,3,4", "trainer.max_steps=300"]
+    command += ["eval_every=25"]
+    begun = time.monotonic()
+    process = start(*command, "hydra.sweep.dir=whole", cwd=tmp_path)
+    while not list(tmp_path.glob("whole/*/metrics.csv")):
+        time.sleep(0.01)
+    to_start = time.monotonic() - begun
+    _, err = process.communicate()
+    assert process.returncode == 0, err
+    work = time.monotonic() - begun - to_start
+    print(f"\nundisturbed: {to_start:.1f} s to the first step, {work:.1f} s of work")
+
+    draw = random.Random(1)
+    for kill in range(10):
+        process = start(*command, "hydra.sweep.dir=killed", cwd=tmp_path)
+        moment = draw.uniform(0.5 * to_start, to_start + 0.15 * work)
+        with pytest.raises(subprocess.TimeoutExpired):  # it has not ended before
+            process.communicate(timeout=moment)
+        process.kill()
+        process.communicate()
+        ended = len(list(tmp_path.glob("killed/*/result.json")))
+        print(f"kill {kill + 1} after {moment:.2f} s: {ended} of 12 jobs have ended")
+    out, err = start(*command, "hydra.sweep.dir=killed", cwd=tmp_path).communicate()
+    print(out)
+    assert "12 jobs: 12 finished" in out, err
+    for folder in sorted(tmp_path.glob("whole/*/")):
+        assert_equal(tmp_path / "killed" / folder.name, folder)
+        print(folder.name, {key: read_result(folder)[key] for key in LOSSES[3:7]}, "equal")
+    assert not [path for path in tmp_path.rglob(".*.*") if path.is_file()]
 
 
 def test_make_help_lists_the_targets() -> None:
