@@ -245,6 +245,7 @@ class Progress(TQDMProgressBar):
         self.clock = clock
         console = any(handler.name == "console" for handler in logging.getLogger().handlers)
         self.bar = console and sys.stdout.isatty()
+        Tqdm.set_lock(threading.RLock())  # its own is a semaphore, which a killed worker leaks
         if not self.bar:
             self.disable()
 

@@ -70,7 +70,8 @@ def make_path_absolute(cfg: Any, root: str) -> None:
     path = cfg.data.get("path")
     if path is not None:
         one = isinstance(path, str)
-        cfg.data.path = str(Path(root, path)) if one else [str(Path(root, p)) for p in path]
+        found = [os.path.normpath(Path(root, p)) for p in ([path] if one else path)]
+        cfg.data.path = found[0] if one else found
 
 
 def record(config: Any, corpus_sha256: str) -> dict[str, Any]:

@@ -179,8 +179,17 @@ class Sweep(Callback):
                 launcher.batch_size = 1
         workers = launcher.get("n_jobs", 1)  # -1: a job a CPU
         self.side_by_side = workers if workers > 0 else os.cpu_count() or 1
-        there = f", {self.before} of them ended already" if self.before else ""
-        log.info(f"{jobs_in_words(self.total)} in {config.hydra.sweep.dir}{there}")
+        log.info(self.first_line(config))
+
+    def first_line(self, config: DictConfig) -> str:
+        """How many jobs go where; and how to go on, also after a kill that lets nothing be said."""
+        folder = config.hydra.sweep.dir
+        line = f"{jobs_in_words(self.total)} in {folder}"
+        if self.before:
+            return f"{line}, {self.before} of them ended already"
+        if "hydra.sweep.dir" in map(run_folder.key_of, config.hydra.overrides.hydra):
+            return line
+        return f"{line} (if stopped, go on with the same command and hydra.sweep.dir={folder})"
 
     def on_job_start(self, config: DictConfig, **kwargs: Any) -> None:
         """Leave a job (single, in a sweep or in a worker process) at once; keep a sweep's quiet.

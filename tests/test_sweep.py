@@ -43,6 +43,8 @@ def sweep(tmp_path_factory: pytest.TempPathFactory, tiny_text: Path) -> Iterator
     out, err = process.communicate()
     assert process.returncode == 0, err
     assert f"{len(NORMS)} jobs: {len(NORMS)} finished" in out
+    assert "go on with the same command and hydra.sweep.dir=sweeps/" in out
+    assert len(out.splitlines()) == len(NORMS) + 2
     assert "warn" not in err.lower()
     (folder,) = (cwd / "sweeps").iterdir()
     yield folder
