@@ -230,19 +230,33 @@ class Sweep(Callback):
         return f"{count}  {folder.name:<24}  {result['status']:<8}  {what}{left}"
 
     def on_multirun_end(self, config: DictConfig, **kwargs: Any) -> None:
-        """List what failed; exit 1 if anything did."""
+        """Compare the runs, list what failed; exit 1 if a job or the comparison did."""
         found = results(self.folder)
         counts = Counter(result["status"] for result in found)
         ended = ", ".join(f"{n} {status}" for status, n in counts.items())
         log.info(
             f"{jobs_in_words(len(found))}: {ended}; tensorboard --logdir {config.hydra.sweep.dir}"
         )
+        compared = self.compare([r["norm"] for r in found if r["status"] in ENDED])
         failed = [result for result in found if result["status"] not in ENDED]
         for result in failed:
             overrides = " ".join(result["overrides"])
             log.error(f"{result['status']}: {overrides}: {result['error']}")
-        if failed:
+        if failed or not compared:
             sys.exit(1)
+
+    def compare(self, norms: list[str]) -> bool:
+        """Print the table and write the page, with layernorm or else the first norm as baseline."""
+        if not norms:
+            return True
+        from report.comparison import compare  # pandas and matplotlib take a second
+
+        try:
+            print(compare(self.folder, "layernorm" if "layernorm" in norms else norms[0]))
+        except Exception as error:
+            log.exception(f"no comparison: {run_folder.one_line(error)}")
+            return False
+        return True
 
 
 def results(folder: Path) -> list[dict[str, Any]]:

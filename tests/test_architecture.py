@@ -25,7 +25,7 @@ RULES: dict[str, tuple[set[str], set[str]]] = {
     "job/callbacks.py": (TORCH | LIGHTNING, {"job"}),
     "job/metrics.py": (TORCH | LIGHTNING, {"job"}),
     "job/outcome.py": (TORCH | LIGHTNING, {"job"}),
-    "job/sweep.py": (HYDRA, {"job"}),
+    "job/sweep.py": (HYDRA, {"job", "report"}),
     "report": (set(), {"report", "job"}),
     "compare.py": (set(), {"report"}),
     "train.py": (TORCH | LIGHTNING | HYDRA, {"model", "data", "job"}),

@@ -28,7 +28,17 @@ SMALL = ["model=mini", "data.batch_size=4", "data.block_size=16", "trainer.max_s
 def place(tmp_path_factory: pytest.TempPathFactory, tiny_text: Path) -> Iterator[Path]:
     """A copy of the repository, where README's new norm can be added, with a small text."""
     folder = tmp_path_factory.mktemp("copy")
-    for part in ("train.py", "sample.py", "benchmarks", "configs", "model", "data", "job"):
+    for part in (
+        "train.py",
+        "sample.py",
+        "compare.py",
+        "benchmarks",
+        "configs",
+        "model",
+        "data",
+        "job",
+        "report",
+    ):
         copy = shutil.copytree if (ROOT / part).is_dir() else shutil.copy
         copy(ROOT / part, folder / part)
     for path, kind in (
@@ -81,9 +91,11 @@ def test_a_python_command_does_what_the_readme_says(
 ) -> None:
     runs = sorted((place / "runs").glob("*"), key=lambda path: path.stat().st_mtime)
     latest = str(runs[-1]) if runs else ""
+    sweeps = sorted(path for path in (place / "sweeps").glob("*") if path.name != "all")
     command = command.replace("runs/<folder>", shlex.quote(latest)).replace("FILE", "play.txt")
+    command = command.replace("sweeps/<time>", shlex.quote(str(sweeps[-1])) if sweeps else "")
     _, script, *words = shlex.split(command)
-    if script != "sample.py":
+    if script not in ("sample.py", "compare.py"):
         words = small([script, *words])
     program.setattr(sys, "argv", [str(place / script), *words])
     before = set(place.rglob("result.json"))
@@ -95,6 +107,8 @@ def test_a_python_command_does_what_the_readme_says(
     printed = capsys.readouterr().out
     if script == "sample.py":
         assert printed.startswith("ROMEO:") and len(printed) == len("ROMEO:") + 300 + 1
+    elif script == "compare.py":
+        assert "report.html" in printed and (sweeps[-1] / "comparison" / "report.html").exists()
     elif script == "benchmarks/norms.py":
         assert printed.count("| halfnorm | ") == 2  # one a shape
     elif script != "train.py":

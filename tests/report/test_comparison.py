@@ -206,6 +206,7 @@ def test_the_console_fits_a_narrow_terminal(
     assert row.split()[-1] == "0.003"
 
 
+@pytest.mark.slow
 def test_three_hundred_runs_take_seconds_and_megabytes(tmp_path: Path, write_run: Write) -> None:
     """2000 logged rows each: asked for are 20 s and 1 GB."""
     rng = np.random.default_rng(1)
