@@ -8,7 +8,8 @@ import pandas as pd
 from report.rates import Tuned
 from report.study import Study
 
-TUNE = "python train.py experiment=tune norm={norms}"  # one coarse grid, refinement, confirmation
+RATES = "7.5e-4,1.5e-3,3e-3,6e-3,1.2e-2"  # factor 2; then sqrt 2 on both sides of each best one
+TUNE = f"python train.py -m norm={{norms}} \\\n    optimizer.lr={RATES} seed=101,102"
 
 
 @dataclass(frozen=True)

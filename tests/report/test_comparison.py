@@ -66,7 +66,7 @@ def test_one_rate_for_all_norms_is_the_headline_and_nothing_is_ranked(
 ) -> None:
     text = compare(write_sweep(tmp_path, LOSSES))
     assert "trained at one learning rate, 0.003" in text
-    assert "python train.py experiment=tune norm=layernorm,batchnorm,none" in text
+    assert "python train.py -m norm=layernorm,batchnorm,none \\\n" in text
     page = (tmp_path / "comparison/report.html").read_text()
     words = re.sub(r"<svg.*?</svg>|<style.*?</style>", "", page, flags=re.DOTALL)
     assert not re.search(VERDICT_WORDS, text + words)
