@@ -123,10 +123,10 @@ def here(*arguments: str, cwd: Path) -> int | str:
             return left.code or 0
         finally:
             GlobalHydra.instance().clear()
-            for handler in {*logging.getLogger().handlers, *logging.getLogger("file").handlers}:
-                if handler not in handlers:
-                    handler.close()
-            logging.getLogger().handlers = handlers
+            root, file = logging.getLogger(), logging.getLogger("file")
+            for handler in {*root.handlers, *file.handlers} - set(handlers):
+                handler.close()
+            root.handlers, file.handlers = handlers, []
             for number, handler in signals.items():
                 signal.signal(number, handler)
     return 0
