@@ -139,7 +139,7 @@ def test_a_sweep_that_is_stopped_at_any_moment_stops_and_goes_on_exactly(
     process.send_signal(number)
     if number == signal.SIGINT:
         process.send_signal(number)  # users press Ctrl+C twice
-    process.communicate()
+    process.wait()  # its data.num_workers notice a kill later, and do not stand in the way
     assert process.returncode == (-9 if number == signal.SIGKILL else 128 + number)
     assert [path.name for path in (tmp_path / "sw").glob("*/")] == [folder.name]
     saved = torch.load(folder / "checkpoints" / "last.ckpt", weights_only=True)["global_step"]
@@ -153,6 +153,7 @@ def test_a_sweep_that_is_stopped_at_any_moment_stops_and_goes_on_exactly(
         assert here(*command, cwd=tmp_path) == 0
         assert read_result(tmp_path / "sw" / "batchnorm-s2-1")["status"] == "finished"
     assert_equal(folder, straight)
+    process.communicate()
 
 
 def test_jobs_side_by_side_stop_together_leave_no_orphan_and_go_on_exactly(
