@@ -260,9 +260,9 @@ class Sweep(Callback):
 
 
 def results(folder: Path) -> list[dict[str, Any]]:
-    """Every result.json of a sweep."""
+    """Every result.json of a sweep; other files of that name are not ours to judge."""
     read = (read_result(path.parent) for path in sorted(folder.glob("*/result.json")))
-    return [result for result in read if result]
+    return [result for result in read if {"status", "overrides", "error"} <= result.keys()]
 
 
 def jobs_in_words(number: int) -> str:
