@@ -249,9 +249,9 @@ class Sweep(Callback):
         """Print the table and write the page, with layernorm or else the first norm as baseline."""
         if not norms:
             return True
-        from report.comparison import compare  # pandas and matplotlib take a second
-
         try:
+            from report.comparison import compare  # late: pandas and matplotlib take a second
+
             print(compare(self.folder, "layernorm" if "layernorm" in norms else norms[0]))
         except Exception as error:
             log.exception(f"no comparison: {run_folder.one_line(error)}")
@@ -262,7 +262,7 @@ class Sweep(Callback):
 def results(folder: Path) -> list[dict[str, Any]]:
     """Every result.json of a sweep; other files of that name are not ours to judge."""
     read = (read_result(path.parent) for path in sorted(folder.glob("*/result.json")))
-    return [result for result in read if {"status", "overrides", "error"} <= result.keys()]
+    return [result for result in read if {"status", "overrides", "error", "norm"} <= result.keys()]
 
 
 def jobs_in_words(number: int) -> str:
