@@ -1,9 +1,9 @@
 """Every norm against the formula written out in its own file, values and all gradients.
 
 Reference: `reference(x, ...)` of the norm's module, the paper's formula in plain operations. Its
-arguments are attributes of the norm by name. Where the file has a `reference_backward(x, grad,
-...)` too, that is the gradient of the input which the paper asks for, not the formula's derivative.
-A norm is found by listing configs/norm; one without a reference is skipped, and says so.
+arguments are attributes of the norm by name; its autograd gives the gradient that the paper asks
+for, which need not be the formula's derivative. A norm is found by listing configs/norm; one with
+no reference is skipped, and says so (batchnorm: test_batchnorm.py compares it with torch's layer).
 """
 
 import copy
@@ -23,15 +23,15 @@ TRAINING_STEPS, EVAL_STEPS = 5, 2
 Formula = Callable[..., torch.Tensor]
 
 
-def formula(name: str, function: str) -> Formula | None:
-    """A function of the norm's file, or None."""
+def formula(name: str) -> Formula | None:
+    """The reference in the norm's file, or None."""
     module = get_object(p.configs()[name]._target_.rsplit(".", 1)[0])
-    return getattr(module, function, None)
+    return getattr(module, "reference", None)
 
 
-def by_name(function: Formula, norm: nn.Module, *given: str) -> dict[str, object]:
-    """The attributes of the norm that the function asks for; `given` are passed otherwise."""
-    wanted = [name for name in inspect.signature(function).parameters if name not in given]
+def by_name(function: Formula, norm: nn.Module) -> dict[str, object]:
+    """The attributes of the norm that the function asks for beside x."""
+    wanted = [name for name in inspect.signature(function).parameters if name != "x"]
     return {name: getattr(norm, name) for name in wanted}
 
 
@@ -43,7 +43,7 @@ class Reference(nn.Module):
         self.norm, self.function = copy.deepcopy(norm), function
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        return self.function(x, **by_name(self.function, self.norm, "x"))
+        return self.function(x, **by_name(self.function, self.norm))
 
 
 @pytest.fixture(params=NORMS)
@@ -53,7 +53,7 @@ def name(request: pytest.FixtureRequest) -> str:
 
 @pytest.fixture
 def function(name: str) -> Formula:
-    found = formula(name, "reference")
+    found = formula(name)
     if found is None:
         pytest.skip(f"{name}: no reference")
     return found
@@ -81,32 +81,16 @@ def test_value_and_gradients_are_those_of_the_formula_in_training_and_then_in_ev
 ) -> None:
     torch.manual_seed(0)
     norm = p.started(p.make_norm(name))
-    backward = formula(name, "reference_backward")
     for step in range(TRAINING_STEPS + EVAL_STEPS):
         norm.train(step < TRAINING_STEPS)
         x, upstream = (p.drawn(*shape, p.C, seed=2 * step + i) for i in (0, 1))
         before = Reference(norm, function)  # what the norm is before it moves its buffers
         y, dx, gradients = results(norm, x, upstream)
         wanted_y, wanted_dx, wanted = results(before, x, upstream)
-        if backward is not None:
-            given = by_name(backward, before.norm, "x", "grad")
-            wanted_dx = backward(x, upstream, **given)
         assert near(y, wanted_y), f"output, step {step}"
         assert near(dx, wanted_dx), f"gradient of the input, step {step}"
         for (parameter, _), a, b in zip(norm.named_parameters(), gradients, wanted, strict=True):
             assert near(a, b), f"gradient of {parameter}, step {step}"
-
-
-def backward_is_derivative(name: str, function: Formula, norm: nn.Module, rows: int) -> bool:
-    """Whether the gradient the file asks for is the derivative of its formula."""
-    before, backward = Reference(norm, function), formula(name, "reference_backward")
-    if not p.gradient_is_derivative(before, rows):
-        return False
-    if backward is None:
-        return True
-    x, upstream = p.drawn(rows, 4, p.C, seed=9), p.drawn(rows, 4, p.C, seed=10)
-    asked = backward(x, upstream, **by_name(backward, norm, "x", "grad"))
-    return near(asked, results(before, x, upstream)[1])
 
 
 @pytest.mark.parametrize("phase", ["start", "later"])
@@ -116,7 +100,7 @@ def test_gradcheck_passes_exactly_where_the_formulas_gradient_is_its_derivative(
 ) -> None:
     norm = p.phases(p.make_norm(name))[phase].train(training)
     for rows in (3, 1):
-        wanted = backward_is_derivative(name, function, norm, rows)
+        wanted = p.gradient_is_derivative(Reference(norm, function), rows)
         assert p.gradient_is_derivative(norm, rows) == wanted, rows
 
 
