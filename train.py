@@ -25,6 +25,7 @@ from job.resume import check_resumable, resume_arguments
 from job.sweep import take_up
 
 MISTAKES = (HydraException, OmegaConfBaseException, ValueError, TypeError, OSError)  # the user's
+PARTS = ("data", "optimizer", "scheduler", "probes")
 log = logging.getLogger("normlab")
 
 
@@ -40,9 +41,8 @@ def train(cfg: DictConfig, folder: Path, overrides: list[str]) -> float:
     from model.lit import LitGPT
 
     check(cfg, folder)
-    data = instantiate(cfg.data, _convert_="all")
+    data, optimizer, scheduler, probes = (instantiate(cfg[p], _convert_="all") for p in PARTS)
     net = instantiate(cfg.model, vocab_size=data.vocab_size, _convert_="all")
-    optimizer, scheduler = instantiate(cfg.optimizer, _convert_="all"), instantiate(cfg.scheduler)
     task = LitGPT(net, optimizer, scheduler, seed=cfg.seed, log_every=cfg.log_every)
     task.configure_optimizers()  # a value that cannot be shows now, not when files are written
     causal = task.is_causal(data.windows()[0][:4])  # a few rows show a leak
@@ -52,7 +52,7 @@ def train(cfg: DictConfig, folder: Path, overrides: list[str]) -> float:
     trainer = instantiate(
         cfg.trainer,
         val_check_interval=cfg.eval_every * cfg.trainer.accumulate_grad_batches,
-        callbacks=[stop, checkpoint, clock, Progress(clock)],
+        callbacks=[stop, checkpoint, clock, Progress(clock), *probes["callbacks"].values()],
         logger=metrics.loggers(folder, cfg.resume),
         plugins=[AtomicCheckpointIO()],
     )

@@ -10,6 +10,7 @@ from job.folder import Refused
 WHOLE = {  # key: the least whole number it may be
     "seed": -math.inf,
     "eval_every": 1,
+    "probes.every": 1,
     "log_every": 1,
     "data.block_size": 1,
     "data.batch_size": 1,

@@ -17,6 +17,7 @@ RULES: dict[str, tuple[set[str], set[str]]] = {
     "model/norms": (TORCH, set()),
     "model/gpt.py": (TORCH, set()),
     "model/statistics.py": (TORCH, set()),
+    "model/probes": (TORCH | LIGHTNING, {"model"}),
     "model/lit.py": (TORCH | LIGHTNING, {"model"}),
     "data": (TORCH | LIGHTNING | TEXT, {"data"}),
     "job/folder.py": (set(), set()),
