@@ -27,6 +27,7 @@ from hydra.experimental.callback import Callback
 from hydra.types import RunMode
 from omegaconf import DictConfig, OmegaConf, open_dict, read_write
 
+from hydra_plugins.tune import plan
 from job import folder as run_folder
 from job.folder import read_result
 from job.resume import refuse_changes
@@ -93,16 +94,26 @@ def hold(folder: Path) -> int:
     return handle
 
 
-def jobs_of(config: DictConfig) -> list[list[str]]:
-    """The overrides of each job, in order; none if the sweeper chooses them as it goes."""
+def jobs_of(config: DictConfig) -> tuple[list[list[str]], int]:
+    """The overrides of the jobs that are known, in order, and how many jobs there will be.
+
+    None and 0 if the sweeper chooses them as it goes.
+
+    Raises:
+        ValueError: there is nothing to tune.
+    """
     sweeper = config.hydra.sweeper
-    if not sweeper._target_.endswith(".BasicSweeper"):
-        return []
+    name = sweeper._target_.rpartition(".")[2]
+    if name not in ("BasicSweeper", "Tune"):
+        return [], 0
     given = [f"{key}={value}" for key, value in (sweeper.params or {}).items()]
     parser = OverridesParser.create(config_loader=GlobalHydra.instance().config_loader())
     overrides = parser.parse_overrides([*given, *config.hydra.overrides.task])
-    batches = BasicSweeper.split_arguments(overrides, sweeper.max_batch_size)
-    return [job for batch in batches for job in batch]
+    if name == "Tune":
+        planned = plan(overrides, sweeper.tuning_seeds)
+        return planned.coarse(), planned.total
+    (jobs,) = BasicSweeper.split_arguments(overrides, None)
+    return jobs, len(jobs)
 
 
 def name_placements(config: DictConfig, jobs: list[list[str]]) -> None:
@@ -164,15 +175,16 @@ class Sweep(Callback):
 
         Raises:
             Refused: another sweep is running in the folder, or ran in it.
+            ValueError: there is nothing to tune.
         """
         self.folder = Path(config.hydra.sweep.dir).absolute()
         self.folder.mkdir(parents=True, exist_ok=True)
         hold(self.folder)
-        jobs = jobs_of(config)
+        jobs, self.total = jobs_of(config)
         name_placements(config, jobs)
         refuse_other_jobs(self.folder, config, jobs)
         self.before = sum(result["status"] in ENDED for result in results(self.folder))
-        self.total, self.started = len(jobs), time.time()
+        self.started = time.time()
         launcher = config.hydra.launcher
         if launcher.get("batch_size") == "auto":  # joblib: jobs that had ended are short, so it
             with read_write(config):  # would give the others out in bundles

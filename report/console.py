@@ -21,7 +21,7 @@ def console_text(content: Content) -> str:
     out = Console(file=io.StringIO(), width=1000, highlight=False, markup=False)
     out.print(content.headline.text, width=width)
     if content.headline.command:
-        out.print(f"To tune each: {content.headline.command}", soft_wrap=True)
+        out.print(f"To tune each:\n{content.headline.command}", soft_wrap=True)
     for make in SHOWN:
         table = make(content)
         if table is not None:

@@ -196,7 +196,7 @@ def loss_lr(name: str, content: Content, colours: dict[str, Look]) -> Drawn | No
     axes.set_ylabel("best validation loss (nats per character)")
     add_legend(figure, axes)
     caption = (
-        "Means over seeds; a failed seed counts as the loss at the start. Circle: the best rate. "
+        "Means over seeds; a failed seed counts with its last loss. Circle: the best rate. "
         "×: at least one seed failed there; at the upper edge if it lies beyond."
     )
     return finish(figure, name, "Loss against the learning rate", caption)

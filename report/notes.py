@@ -1,6 +1,7 @@
 """What a reader has to know before believing a number: the headline and the footnotes."""
 
 import math
+import shlex
 from dataclasses import dataclass, field
 
 import pandas as pd
@@ -8,8 +9,7 @@ import pandas as pd
 from report.rates import Tuned
 from report.study import Study
 
-RATES = "7.5e-4,1.5e-3,3e-3,6e-3,1.2e-2"  # factor 2; then sqrt 2 on both sides of each best one
-TUNE = f"python train.py -m norm={{norms}} \\\n    optimizer.lr={RATES} seed=101,102"
+CHOSEN_THERE = ("experiment", "optimizer.lr")  # by the tuning command itself
 
 
 @dataclass(frozen=True)
@@ -45,7 +45,7 @@ def headline(study: Study, tuned: list[Tuned]) -> Headline:
             "Each norm is shown at its own learning rate: the one with the lowest validation loss "
             "among those tried."
         )
-    command = TUNE.format(norms=",".join(norms))
+    command = tuning_command(study)
     if len(rates) == 1:
         text = (
             f"All {len(norms)} norms were trained at one learning rate, {rates[0]:g}. Each norm "
@@ -65,6 +65,19 @@ def headline(study: Study, tuned: list[Tuned]) -> Headline:
             "those may look worse than they are."
         )
     return Headline(text, command, verdicts=False)
+
+
+def tuning_command(study: Study) -> str:
+    """The command that gives each norm of these runs a learning rate of its own."""
+    lines = ["python train.py experiment=tune"]
+    for key, overrides in study.runs.typed.items():
+        if key not in CHOSEN_THERE:
+            others = (override.partition("=")[2] for override in overrides[1:])
+            part = shlex.quote(",".join([overrides[0], *others]))
+            if len(lines[-1]) + len(part) > 75:  # of 80, with a blank and the backslash
+                lines.append("   ")
+            lines[-1] += f" {part}"
+    return " \\\n".join(lines)
 
 
 def footnotes(study: Study, summary: pd.DataFrame, tuned: list[Tuned]) -> list[Note]:

@@ -20,7 +20,7 @@ class Tuned:
         arm: its label.
         on: `tuning seeds` or `reported seeds`.
         rates: one row a rate: n, failed, mean, sd (best validation loss, nats a character),
-            capped (with failed seeds at the loss at the start).
+            capped (failed seeds at their last loss, at most that at the start).
         best: the rate whose `capped` is lowest.
         sensitivity: Wortsman's, in nats a character.
         basin: log10 span of the rates within 0.02 nats of the best.

@@ -34,7 +34,8 @@ class Runs:
             Losses in nats a character, times in seconds.
         flat: each run's resolved configuration with dotted keys.
         curves: each run's metrics, one column a name, the index the optimizer step.
-        typed: the keys that somebody set on a command line.
+        typed: the keys that somebody set on a command line, each with the overrides that did, in
+            order.
         claims: what the study said before it ran (report/claims.py).
         skipped: one line for each folder that is no run or has not ended.
         place: the folder that the report goes into, `comparison/` inside it.
@@ -43,7 +44,7 @@ class Runs:
     table: pd.DataFrame
     flat: dict[str, Flat]
     curves: dict[str, pd.DataFrame]
-    typed: set[str]
+    typed: dict[str, list[str]]
     claims: list[dict[str, Any]]
     skipped: list[str]
     place: Path
@@ -79,7 +80,9 @@ def read_runs(folders: Iterable[str | Path]) -> Runs:
         table[column] = pd.to_numeric(pd.Series(known, dtype=object), errors="coerce")
     first = given[0]
     place = first.parent if is_run(first) else first
-    typed = {key_of(o) for _, overrides, _ in configs.values() for o in overrides}
+    typed: dict[str, list[str]] = {}
+    for override in dict.fromkeys(o for _, overrides, _ in configs.values() for o in overrides):
+        typed.setdefault(key_of(override), []).append(override)
     return Runs(table, flat, curves, typed, claims_of(configs), skipped, place)
 
 

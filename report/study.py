@@ -149,12 +149,12 @@ def mark_rates(table: pd.DataFrame, notes: list[str]) -> None:
 def loss_by_rate(rows: pd.DataFrame) -> pd.DataFrame:
     """Per learning rate: n, failed, the mean of the best validation loss and its sd.
 
-    `mean` is over the seeds that trained; in `capped` a seed that failed counts as the loss at
-    the start, and nothing is above that, so that a failure is a bad rate and not a missing one.
+    `mean` is over the seeds that trained; in `capped` a seed that failed counts with its last loss,
+    and nothing is above the loss at the start, so that a failure is a bad rate, not a missing one.
     """
     loss = rows.val_best.where(rows.failure == "")
     start = rows.loss_initial.fillna(rows.loss_initial.mean())
-    capped = loss.fillna(start).clip(upper=start)
+    capped = loss.fillna(rows.val_final).fillna(start).clip(upper=start)
     frame = rows.assign(loss=loss, capped=capped, failed=rows.failure != "")
     grouped = frame.groupby("lr")
     return pd.DataFrame(

@@ -165,10 +165,11 @@ def rates(content: Content) -> Table | None:
         ])  # fmt: skip
     columns = ["condition", "best rate", "loss there", "tried", "failed", "basin", "sensitivity"]
     caption = (
-        "Best validation loss, mean over seeds in nats per character; a failed seed counts as the "
-        "loss at the start. Basin: how many powers of ten around the best rate stay within 0.02 "
-        "nats of it. Sensitivity: mean over the rates tried of min(loss, loss at the start), minus "
-        "the best loss (Wortsman et al. 2023); it can be compared only over the same rates."
+        "Best validation loss, mean over seeds in nats per character; a failed seed counts with "
+        "its last loss, at most that at the start. Basin: how many powers of ten around the best "
+        "rate stay within 0.02 nats of it. Sensitivity: mean over the rates tried of min(loss, "
+        "loss at the start), minus the best loss (Wortsman et al. 2023); it can be compared only "
+        "over the same rates."
     )
     on = list(dict.fromkeys(entry.on for entry in content.tuned))
     title = f"Learning rates, on {on[0]}"

@@ -7,7 +7,7 @@ import pytest
 
 from tests.conftest import ROOT
 
-OURS = {"model", "data", "job", "report", "train", "sample", "compare"}
+OURS = {"model", "data", "job", "report", "hydra_plugins", "train", "sample", "compare"}
 TORCH, LIGHTNING = {"torch"}, {"lightning"}
 HYDRA, TEXT = {"hydra", "omegaconf"}, {"datasets", "tokenizers"}
 HEAVY = TORCH | LIGHTNING | HYDRA | TEXT
@@ -26,7 +26,8 @@ RULES: dict[str, tuple[set[str], set[str]]] = {
     "job/callbacks.py": (TORCH | LIGHTNING, {"job"}),
     "job/metrics.py": (TORCH | LIGHTNING, {"job"}),
     "job/outcome.py": (TORCH | LIGHTNING, {"job"}),
-    "job/sweep.py": (HYDRA, {"job", "report"}),
+    "job/sweep.py": (HYDRA, {"job", "report", "hydra_plugins"}),
+    "hydra_plugins": (HYDRA, {"report"}),  # the one folder that Hydra takes sweepers from
     "report": (set(), {"report", "job"}),
     "compare.py": (set(), {"report"}),
     "train.py": (TORCH | LIGHTNING | HYDRA, {"model", "data", "job"}),

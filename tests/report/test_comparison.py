@@ -2,6 +2,7 @@
 
 import json
 import re
+import shlex
 import tracemalloc
 from collections.abc import Callable
 from pathlib import Path
@@ -11,10 +12,14 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import pytest
+import yaml
 
 from report.comparison import compare
 from report.console import console_text
 from report.content import gather
+from report.notes import tuning_command
+from report.runs import read_runs
+from report.study import build_study
 from tests.report.test_claims import sweep  # noqa: F401  a sweep at tuned rates with claims
 
 Write = Callable[..., Path]
@@ -66,7 +71,8 @@ def test_one_rate_for_all_norms_is_the_headline_and_nothing_is_ranked(
 ) -> None:
     text = compare(write_sweep(tmp_path, LOSSES))
     assert "trained at one learning rate, 0.003" in text
-    assert "python train.py -m norm=layernorm,batchnorm,none \\\n" in text
+    command = "python train.py experiment=tune norm=batchnorm,layernorm,none seed=1,2,3"
+    assert f"To tune each:\n{command}\n" in text
     page = (tmp_path / "comparison/report.html").read_text()
     words = re.sub(r"<svg.*?</svg>|<style.*?</style>", "", page, flags=re.DOTALL)
     assert not re.search(VERDICT_WORDS, text + words)
@@ -222,3 +228,23 @@ def test_three_hundred_runs_take_seconds_and_megabytes(tmp_path: Path, write_run
     gather([tmp_path], baseline="norm00")
     assert tracemalloc.get_traced_memory()[1] < 0.5e9
     tracemalloc.stop()
+
+
+def test_the_tuning_command_is_the_sweeps_own_with_the_rates_left_to_it(
+    tmp_path: Path, write_run: Write
+) -> None:
+    """Every other setting is in it, quoted for a shell, on lines that a terminal shows whole."""
+    for number, placement in enumerate(("pre", "post")):
+        config = {"model__placement": placement, "trainer__max_steps": 100}
+        folder = write_run(tmp_path / f"a{number}", seed=3, optimizer__lr=1e-3, **config)
+        overrides = yaml.safe_load((folder / ".hydra/overrides.yaml").read_text())
+        overrides += ["data.path='my file.txt'", "~probes.callbacks.updates", "experiment=x"]
+        result = json.loads((folder / "result.json").read_text()) | {"overrides": overrides}
+        (folder / "result.json").write_text(json.dumps(result))
+    command = tuning_command(build_study(read_runs([tmp_path]), "layernorm"))
+    assert max(map(len, command.splitlines())) <= 80
+    assert shlex.split(command.replace("\\\n", "")) == [
+        *("python", "train.py", "experiment=tune", "norm=layernorm", "seed=3"),
+        *("model.placement=pre,post", "trainer.max_steps=100"),
+        *("data.path='my file.txt'", "~probes.callbacks.updates"),
+    ]
