@@ -1,4 +1,4 @@
-"""Claims as contrasts: what a study said beforehand, judged by the runs (DESIGN 4).
+"""Claims as contrasts: what a study said beforehand, judged by the runs.
 
 In a study's yaml:
 

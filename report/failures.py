@@ -1,4 +1,4 @@
-"""A run that failed is a result: its kind, read off its losses (DESIGN 4)."""
+"""A run that failed is a result: its kind, read off its losses."""
 
 from typing import Any
 

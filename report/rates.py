@@ -70,7 +70,7 @@ def tuned(arm: str, on: str, rows: pd.DataFrame) -> Tuned:
 
 
 def doubts(rates: pd.DataFrame) -> list[str]:
-    """Why the best rate may not be the best (DESIGN 4)."""
+    """Why the best rate may not be the best."""
     at, loss = rates.index.to_numpy(float), rates.capped.to_numpy()
     best = int(loss.argmin())
     found = []

@@ -21,7 +21,7 @@ NUMBERS = """steps tokens loss_initial val_best val_best_step val_final test_fin
     train_final seconds legs tokens_per_second params norm_params unigram_entropy""".split()
 FACTS = """status error norm placement seed causal_in_training device threads torch commit dirty
     started""".split()
-TUNING_SEEDS = 101  # seeds from here on choose a learning rate and are never reported (DESIGN 4)
+TUNING_SEEDS = 101  # seeds from here on choose a learning rate and are never reported
 
 
 @dataclass(frozen=True)

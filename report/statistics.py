@@ -1,4 +1,4 @@
-"""The statistics of DESIGN 4: intervals of paired differences, Holm, Fisher, planning seeds.
+"""The statistics of a comparison: intervals of paired differences, Holm, Fisher, planning seeds.
 
 Every function works on the last axis, so that tests can run thousands of studies at once. A sample
 of fewer than 3 has a mean, and no interval: NaN.

@@ -1,7 +1,7 @@
 """What is compared with what: arms, their baselines, and which runs speak for an arm.
 
 An arm is a condition without its learning rate and its length: those are chosen for it, not
-compared (DESIGN 4). Runs on tuning seeds choose the rate and are reported nowhere else.
+compared. Runs on tuning seeds choose the rate and are reported nowhere else.
 """
 
 from dataclasses import dataclass

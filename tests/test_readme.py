@@ -38,6 +38,7 @@ def place(tmp_path_factory: pytest.TempPathFactory, tiny_text: Path) -> Iterator
         "data",
         "job",
         "report",
+        "hydra_plugins",
     ):
         copy = shutil.copytree if (ROOT / part).is_dir() else shutil.copy
         copy(ROOT / part, folder / part)
@@ -78,6 +79,11 @@ def small(words: list[str]) -> list[str]:
         return ["--rounds", "1", "--norms", "layernorm", "halfnorm"]
     if "--rounds" in words:
         return ["--rounds", "1", "--steps", "130", *SMALL[:-1], "data.path=play.txt"]
+    if "experiment=tune" in words or "experiment=norms" in words:
+        more += ["optimizer.lr=1e-3,2e-3", "seed=1", "hydra.sweeper.tuning_seeds=[101]"]
+        given -= {"norm"}
+        more.append("norm=none")
+        words = [word for word in words if key_of(word) != "norm"]
     smaller = [re.sub(r"(max_steps=)\d{3,}", r"\g<1>8", word) for word in words[1:]]
     return smaller + [word for word in more if key_of(word) not in given]
 

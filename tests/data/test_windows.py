@@ -1,7 +1,7 @@
 """Windows of text, on ids that are their own positions: `ids[i] == i`, so a slice names its place.
 
 References: slices of the positions, uniform counts (chi-square), and one golden batch that holds
-the draw fixed over processes and versions (DESIGN: batch k depends on (seed, k, rank) alone).
+the draw fixed over processes and versions (batch k depends on (seed, k, rank) alone).
 """
 
 import itertools

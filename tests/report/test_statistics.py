@@ -156,7 +156,7 @@ def test_the_noise_floor_is_that_of_two_runs() -> None:
 
 
 def test_planned_seeds_have_the_width_and_the_power() -> None:
-    """DESIGN 4: s_d 0.016 sees 0.04 at 3 seeds and 0.02 at 5; the power by simulation."""
+    """An SD of 0.016 sees 0.04 at 3 seeds and 0.02 at 5; the power by simulation."""
     assert st.seeds_for_width(0.016, 0.04, 0.95) == 3
     assert st.seeds_for_width(0.016, 0.02, 0.95) == 5
     assert st.seeds_for_width(1.0, 1e-6, 0.95) is None
