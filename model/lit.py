@@ -163,15 +163,22 @@ class LitGPT(pl.LightningModule):
         self.net.train(training)
         return self._sum / self._count if self._count else math.nan
 
-    @torch.no_grad()
     def is_causal(self, batch: torch.Tensor) -> bool:
         """Whether later tokens leave earlier logits alone in train mode, on a batch (B, T + 1).
 
-        Every token of the second half (of the longest row) is replaced, padding stays; in a causal
-        net the logits of the first half stay. Their largest change is compared with 1e-5 of the
-        logits' RMS, far above float32 rounding, far below a leak.
+        1e-5 of the logits' RMS is far above float32 rounding, far below a leak.
         """
-        net = copy.deepcopy(self.net).train()
+        return self.causality(batch, training=True) <= 1e-5
+
+    @torch.no_grad()
+    def causality(self, batch: torch.Tensor, training: bool) -> float:
+        """Largest change of earlier logits when later tokens change, over the logits' RMS.
+
+        Every token of the second half (of the longest row) of a batch (B, T + 1) is replaced,
+        padding stays; in a causal net the logits of the first half stay. With `training` in train
+        mode. Net and random numbers are left alone.
+        """
+        net = copy.deepcopy(self.net).train(training)
         for parameter in net.parameters():
             if not parameter.any():  # a gate that starts at 0 hides what leaks behind it
                 parameter.fill_(1.0)
@@ -181,11 +188,12 @@ class LitGPT(pl.LightningModule):
         after = torch.where(real & second, (before + 1) % (before.max() + 1), before)
         logits = []
         for tokens in (before, after):
-            torch.manual_seed(0)  # the same dropout both times
-            fresh = copy.deepcopy(net)  # running statistics move
-            logits.append(logits_of(fresh, tokens, real)[real & ~second])  # (real positions, V)
-        change = (logits[0] - logits[1]).abs().max()
-        return bool(change <= 1e-5 * logits[0].square().mean().sqrt())
+            with torch.random.fork_rng():
+                torch.manual_seed(0)  # the same dropout both times
+                fresh = copy.deepcopy(net)  # running statistics move
+                logits.append(logits_of(fresh, tokens, real)[real & ~second])  # (positions, V)
+        change, rms = (logits[0] - logits[1]).abs().max(), logits[0].square().mean().sqrt()
+        return float(change / rms) if change else 0.0
 
     def on_save_checkpoint(self, checkpoint: dict[str, Any]) -> None:
         """Keep what a later leg cannot measure."""
