@@ -11,6 +11,7 @@ import torch
 from lightning.pytorch.utilities.exceptions import SIGTERMException
 
 from job.callbacks import Checkpoint, Clock, StopOnSignal
+from model.probes.batch_statistics import final_readings
 
 
 def fit(
@@ -32,6 +33,7 @@ def fit(
 def final_losses(task: Any, data: Any, best: Path) -> dict[str, float]:
     """Losses in eval mode at the last step, the whole splits read once; test also at the best step.
 
+    With norms that have batch statistics also the validation loss read otherwise, and the leak.
     Leaves the task with the weights of the best step, which are those that sample.py uses.
     """
     task.to(task.trainer.strategy.root_device)
@@ -39,6 +41,7 @@ def final_losses(task: Any, data: Any, best: Path) -> dict[str, float]:
         "val_final": task.evaluate(data.whole(data.val)),
         "test_final": task.evaluate(data.whole(data.test)),
         "train_final": task.evaluate(data.spaced(data.train)),
+        **final_readings(task, data),
     }
     if not best.exists():  # never evaluated
         return losses
@@ -61,6 +64,7 @@ def measured(
         "steps": task.trainer.global_step,
         "loss_initial": task.loss_initial,
         **dict.fromkeys(("val_final", "test_final", "test_best", "train_final"), math.nan),
+        **dict.fromkeys(("val_reestimated", "val_batch", "leak"), math.nan),
         **checkpoint.state_dict(),
         **clock.state_dict(),
         "tokens_per_second": clock.tokens / clock.seconds if clock.seconds else math.nan,

@@ -17,6 +17,14 @@ def with_statistics(net: nn.Module) -> list[nn.Module]:
     return [m for m in stateful if hasattr(m, "momentum")]
 
 
+def batch_mode(net: nn.Module) -> list[Any]:
+    """Put these norms into train mode and all else into eval mode: no dropout; returns them."""
+    norms = with_statistics(net.eval())
+    for norm in norms:
+        norm.train()
+    return norms
+
+
 @torch.no_grad()
 def reestimate(net: nn.Module, batches: Iterable[Any], forward: Callable[[Any], Any]) -> None:
     """Replace all running statistics by their average over batches; no weight changes.
@@ -29,12 +37,10 @@ def reestimate(net: nn.Module, batches: Iterable[Any], forward: Callable[[Any], 
         batches: of training data.
         forward: called with each batch, must run the net.
     """
-    norms: list[Any] = with_statistics(net)
-    before = [(norm.momentum, norm.num_batches_tracked.clone()) for norm in norms]
     modes = [(module, module.training) for module in net.modules()]
-    net.eval()
+    norms = batch_mode(net)
+    before = [(norm.momentum, norm.num_batches_tracked.clone()) for norm in norms]
     for norm in norms:
-        norm.train()
         norm.momentum = None
         norm.num_batches_tracked.zero_()
     try:

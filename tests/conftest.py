@@ -34,7 +34,7 @@ def names(group: str) -> list[str]:
 NORMS = names("norm")
 EXPERIMENTS = names("experiment")
 LOSSES = ["loss_initial", "val_best", "val_best_step", "val_final", "test_final", "test_best"]
-LOSSES += ["train_final", "steps", "tokens"]  # what stopping and going on must not change
+LOSSES += ["train_final", "leak", "steps", "tokens"]  # what stopping and going on must not change
 
 
 @pytest.fixture

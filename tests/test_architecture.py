@@ -25,7 +25,7 @@ RULES: dict[str, tuple[set[str], set[str]]] = {
     "job/resume.py": (set(), {"job"}),
     "job/callbacks.py": (TORCH | LIGHTNING, {"job"}),
     "job/metrics.py": (TORCH | LIGHTNING, {"job"}),
-    "job/outcome.py": (TORCH | LIGHTNING, {"job"}),
+    "job/outcome.py": (TORCH | LIGHTNING, {"job", "model"}),
     "job/sweep.py": (HYDRA, {"job", "report", "hydra_plugins"}),
     "hydra_plugins": (HYDRA, {"report"}),  # the one folder that Hydra takes sweepers from
     "report": (set(), {"report", "job"}),

@@ -2,10 +2,12 @@
 
 import json
 import math
+import re
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+import torch
 from omegaconf import DictConfig, OmegaConf
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
@@ -17,6 +19,7 @@ FIELDS = """status error norm placement seed overrides config steps tokens loss_
     val_best_step val_final test_final test_best train_final seconds legs tokens_per_second params
     norm_params tokens_per_statistic unigram_entropy causal_in_training causal_at_end python torch
     lightning device threads commit dirty corpus_sha256 started ended""".split()
+READINGS = ["leak", "val_batch", "val_reestimated"]  # null without running statistics
 
 
 @pytest.mark.parametrize("norm", NORMS)
@@ -36,7 +39,7 @@ def test_a_run_leaves_every_file_and_every_field(
         "tokenizer.json",
     }
     result = json.loads((folder / "result.json").read_text())
-    assert sorted(result) == sorted(FIELDS)
+    assert sorted(result) == sorted(FIELDS + READINGS)
     assert (result["status"], result["norm"], result["steps"]) == ("finished", norm, 9)
     assert result["config"] == OmegaConf.to_container(OmegaConf.load(folder / ".hydra/config.yaml"))
     assert "${" not in (folder / ".hydra/config.yaml").read_text()
@@ -44,6 +47,12 @@ def test_a_run_leaves_every_file_and_every_field(
         assert 0 < result[name] < result["loss_initial"]
     assert abs(result["loss_initial"] - math.log(26)) < 0.3
     assert result["tokens"] == 9 * 4 * 16
+    state = torch.load(folder / "checkpoints/last.ckpt", weights_only=True)["state_dict"]
+    statistics = any(name.endswith("num_batches_tracked") for name in state)
+    assert all((result[name] is not None) == statistics for name in READINGS)
+    lines = (folder / "metrics.csv").read_text().splitlines()
+    probed = [line.rpartition(",")[2] for line in lines if re.search("probe/(tid|loss|leak)", line)]
+    assert (len(probed) > 0) == statistics and all(map(math.isfinite, map(float, probed)))
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,248 @@
+"""Norms with batch statistics: how far the batch's are from the running ones, and what that does.
+
+Three probes, only where the net has such norms (model/statistics.py): the distance itself at each
+site (TID), the loss with the statistics taken in three ways, and **the leak**: how much the text
+that is to be predicted helps to predict it. All of it is worked out on copies of the net.
+
+The difference between the losses in train and eval mode is *not* the leak. It also holds what the
+running statistics do wrong, which is often more, and of the other sign.
+
+Legend: B batch, T time, C channels, V vocabulary. A batch is (B, T + 1) ids. Losses are in nats a
+character.
+"""
+
+import copy
+import math
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import lightning.pytorch as pl
+import torch
+from torch import nn
+from torch.nn import functional as F
+
+from model.lit import PADDING, logits_of
+from model.probes.schedule import due, fixed_batch
+from model.statistics import batch_mode, reestimate, with_statistics
+
+Losses = Callable[[nn.Module, torch.Tensor, torch.Tensor], torch.Tensor]
+CUTS = 8  # positions at which the leak is measured
+BATCHES = 20  # training batches that statistics are re-estimated over while training
+FINAL_BATCHES = 50  # at the end
+FINAL_LEAKS = 16  # training batches whose leak is measured at the end
+
+
+class BatchStatistics(pl.Callback):
+    """TID while training; the loss read three ways and the leak at evaluations.
+
+    Args:
+        every: optimizer steps between two looks at the TID; also the first and the last step.
+        read_every: optimizer steps. The losses and the leak are read at the first evaluation at or
+            after each multiple, and at the last one. They take the time of some 10 steps.
+
+    Raises:
+        ValueError: a `read_every` below 1.
+    """
+
+    def __init__(self, every: int, read_every: int) -> None:
+        if read_every < 1:
+            raise ValueError(f"read_every={read_every} of batch_statistics must be at least 1 step")
+        self.every, self.read_every = every, read_every
+        self.found: dict[str, float] = {}
+
+    def on_train_batch_start(
+        self, trainer: pl.Trainer, task: pl.LightningModule, batch: torch.Tensor, batch_idx: int
+    ) -> None:
+        """Look at the micro-batch that completes a step, before the net sees it."""
+        self.found = {}
+        completes = (batch_idx + 1) % trainer.accumulate_grad_batches == 0
+        if not completes or not due(trainer.global_step + 1, self.every, trainer.max_steps):
+            return
+        if with_statistics(task.net):  # type: ignore[arg-type]
+            with copied(task) as net:
+                task.on_train_batch_start(batch, batch_idx)  # the dropout that training will have
+                self.found = discrepancies(net.train(), batch)
+
+    def on_train_batch_end(self, trainer: pl.Trainer, task: pl.LightningModule, *_: Any) -> None:
+        """Log what was found, at the step that is now done."""
+        if self.found:
+            task.log_now(self.found)  # type: ignore[operator]
+
+    def on_validation_epoch_end(self, trainer: pl.Trainer, task: pl.LightningModule) -> None:
+        """Read the losses and the leak (before the checkpoint: a resumed run has them, once)."""
+        if trainer.sanity_checking or not with_statistics(task.net):  # type: ignore[arg-type]
+            return
+        step, between = trainer.global_step, int(trainer.val_check_interval)
+        before = step - between // trainer.accumulate_grad_batches  # the evaluation before this
+        if step // self.read_every == before // self.read_every and step != trainer.max_steps:
+            return
+        windows = trainer.datamodule.windows()  # type: ignore[attr-defined]
+        training = [windows[k].to(task.device) for k in range(BATCHES)]
+        with copied(task) as net:
+            leak = float(leaks(net, training[0], training[1]).mean())
+            ways = three_ways(net, [fixed_batch(trainer)], training)
+        values = {f"probe/loss_{way}": loss for way, loss in ways.items()}
+        task.log_now(values | {"probe/leak": leak})  # type: ignore[operator]
+
+
+def final_readings(task: Any, data: Any) -> dict[str, float]:
+    """The validation loss read otherwise than in eval mode, and the leak; {} without such norms.
+
+    `val_reestimated`: the whole split in eval mode, statistics re-estimated over the first 50
+    training batches. `val_batch`: with batch statistics; these depend on the batch's size, so the
+    split is read in batches of data.batch_size rows (or one less; a rest that is smaller than half
+    a batch is left out). `leak`: over the first 16 training batches.
+    """
+    if not with_statistics(task.net):
+        return {}
+    windows, rows = data.windows(), data.batch_size
+    training = [windows[k].to(task.device) for k in range(FINAL_BATCHES)]
+    whole = [batch.to(task.device) for batch in data.whole(data.val)]
+    with copied(task) as net:
+        batch = mean_loss(losses(net, part, batch_losses) for part in in_rows(whole, rows))
+        pairs = zip(training[:FINAL_LEAKS], training[FINAL_LEAKS:], strict=False)
+        leak = torch.cat([leaks(net, *pair) for pair in pairs]).mean()
+        reestimate(net.eval(), training, lambda part: losses(net, part))
+        reestimated = mean_loss(losses(net, part) for part in whole)
+    return {"val_reestimated": reestimated, "val_batch": batch, "leak": float(leak)}
+
+
+@contextmanager
+def copied(task: Any) -> Iterator[nn.Module]:
+    """A copy of the task's net to do anything with: no gradients, the run's precision.
+
+    Random numbers that are drawn meanwhile leave no trace.
+    """
+    precision = task.trainer.precision_plugin.forward_context()
+    with torch.no_grad(), torch.random.fork_rng(), precision:
+        yield copy.deepcopy(task.net)
+
+
+@torch.no_grad()
+def discrepancies(net: nn.Module, batch: torch.Tensor) -> dict[str, float]:
+    """TID of each site: how far running statistics are from a batch's (B, T + 1).
+
+    Means over the channels (and positions, where there are statistics of each):
+    |mean_batch - mean_run| / std_batch and |std_run / std_batch - 1| with std = sqrt(var + eps) and
+    unbiased variances (TID of Wang et al. 2022, https://arxiv.org/abs/2210.05153). The net
+    runs on the batch with momentum 1, so that its buffers become the batch's statistics, whatever
+    these are; padding is left out by the norms. Buffers that did not move do not count.
+    """
+    keep = with_statistics(net)
+    norms: list[tuple[str, Any]] = [(n, m) for n, m in net.named_modules() if m in keep]
+    before = []
+    for _, norm in norms:
+        before.append({name: x.clone() for name, x in norm.named_buffers(recurse=False)})
+        norm.momentum = 1.0
+    losses(net, batch)
+    values = {}
+    for (name, norm), run in zip(norms, before, strict=True):
+        now, site = dict(norm.named_buffers(recurse=False)), site_of(name)
+        moved = now["num_batches_tracked"] > run["num_batches_tracked"]  # one, or one a position
+        square = "running_var" if "running_var" in now else "running_square"
+        if not moved.any() or square not in now:
+            continue
+        std, std_run = ((x[square][moved] + norm.eps).sqrt() for x in (now, run))  # (..., C)
+        values[f"probe/tid_std_{site}"] = float((std_run / std - 1).abs().mean())
+        if "running_mean" in now:
+            apart = (now["running_mean"] - run["running_mean"])[moved]
+            values[f"probe/tid_mean_{site}"] = float((apart / std).abs().mean())
+    return values
+
+
+def site_of(name: str) -> str:
+    """A norm's place by its module's name: the site, and its block.
+
+    >>> site_of("blocks.3.mlp_norm"), site_of("final_norm.layer")
+    ('mlp_norm/3', 'final_norm')
+    """
+    parts = name.split(".")
+    site = next((part for part in parts if part.endswith("norm")), "norm")
+    return "/".join([site, *(part for part in parts if part.isdigit())][:2])
+
+
+@torch.no_grad()
+def three_ways(
+    net: nn.Module, windows: list[torch.Tensor], training: list[torch.Tensor]
+) -> dict[str, float]:
+    """Mean loss over windows, each a batch (B, T + 1), with statistics of three kinds; no dropout.
+
+    `running`: as they are. `reestimated`: their averages over the training batches. `batch`: those
+    of each batch of windows itself. The net is left in eval mode, with re-estimated statistics.
+    """
+    batch = mean_loss(losses(net, part, batch_losses) for part in windows)
+    running = mean_loss(losses(net.eval(), part) for part in windows)
+    reestimate(net, training, lambda part: losses(net, part))
+    return {
+        "running": running,
+        "reestimated": mean_loss(losses(net, part) for part in windows),
+        "batch": batch,
+    }
+
+
+@torch.no_grad()
+def leaks(net: nn.Module, batch: torch.Tensor, other: torch.Tensor) -> torch.Tensor:
+    """How much later text helped with each prediction that is looked at, in nats: (n,).
+
+    At 8 positions t, the middles of 8 equal parts of T, every row's tokens after t are replaced by
+    other text (from the batch `other`) in the input; targets and padding stay. The net is left with
+    what it may know at t. Counted is the loss at t alone: its own input stays, and its target, the
+    token t + 1, has gone from the input. (Targets of earlier positions have not: there a part of
+    the leak would still act.) It is that loss minus the one with the rows' own text, both with
+    batch statistics, from the same buffers and without dropout: positive = the future helped. A net
+    without a leak gives 0 up to rounding.
+    """
+    inputs, targets = batch[:, :-1], batch[:, 1:]
+    real, T = targets != PADDING, inputs.shape[1]
+    text = other[other != PADDING]
+    text = text[torch.arange(inputs.numel(), device=text.device) % len(text)].view_as(inputs)
+    helped = batch_losses(net, inputs, targets)
+    found = []
+    for t in sorted({(2 * i + 1) * T // (2 * CUTS) for i in range(CUTS)}):
+        later = real & (torch.arange(T, device=batch.device) > t)
+        replaced = torch.where(later, text, inputs)
+        alone = batch_losses(net, replaced, targets)
+        found.append((alone - helped)[:, t][real[:, t]])
+    return torch.cat(found)
+
+
+def position_losses(net: nn.Module, inputs: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
+    """The loss at each position (B, T), 0 at padding, in the mode that is set."""
+    logits = logits_of(net, inputs, targets != PADDING)
+    return F.cross_entropy(logits.mT.float(), targets, ignore_index=PADDING, reduction="none")
+
+
+def batch_losses(net: nn.Module, inputs: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
+    """The same with the batch's own statistics and without dropout; buffers are put back."""
+    before = {name: buffer.clone() for name, buffer in net.named_buffers()}
+    batch_mode(net)
+    found = position_losses(net, inputs, targets)
+    for name, buffer in net.named_buffers():
+        buffer.copy_(before[name])
+    return found
+
+
+def losses(net: nn.Module, batch: torch.Tensor, how: Losses = position_losses) -> torch.Tensor:
+    """The losses of a batch's real targets, (n,), by either of these."""
+    targets = batch[:, 1:]
+    return how(net, batch[:, :-1], targets)[targets != PADDING]
+
+
+def mean_loss(parts: Iterable[torch.Tensor]) -> float:
+    """Mean over all characters of all parts (n,); nan over none."""
+    sums = [(float(part.sum()), len(part)) for part in parts]
+    total, characters = map(sum, zip(*sums, strict=True)) if sums else (0, 0)
+    return total / characters if characters else math.nan
+
+
+def in_rows(batches: list[torch.Tensor], rows: int) -> list[torch.Tensor]:
+    """The batches cut into equal parts of at most `rows` rows, without what is below half of that.
+
+    >>> batches = [torch.zeros(8, 5), torch.zeros(1, 3)]
+    >>> [tuple(part.shape) for part in in_rows(batches, 3)]
+    [(3, 5), (3, 5), (2, 5)]
+    """
+    parts = [part for batch in batches for part in batch.tensor_split(-(-len(batch) // rows))]
+    enough = [part for part in parts if 2 * len(part) >= rows]
+    return [part for part in enough if int((part[:, 1:] != PADDING).sum()) > 1]
