@@ -12,7 +12,14 @@ from rich.text import Text
 from report import tables
 from report.content import Content
 
-SHOWN = (tables.verdicts, tables.comparison, tables.rates, tables.steps, tables.planned)
+SHOWN = (
+    tables.verdicts,
+    tables.comparison,
+    tables.rates,
+    tables.steps,
+    tables.readings,
+    tables.planned,
+)
 
 
 def console_text(content: Content) -> str:

@@ -85,7 +85,7 @@ def footnotes(study: Study, summary: pd.DataFrame, tuned: list[Tuned]) -> list[N
     notes = [
         *about_failures(study, summary),
         *about_seeds(study, summary),
-        *about_training_loss(study),
+        *about_training_loss(study, summary),
         *about_lengths(study, summary),
         *about_rates(study, tuned),
         *about_time(study),
@@ -143,18 +143,26 @@ def about_seeds(study: Study, summary: pd.DataFrame) -> list[Note]:
     return notes
 
 
-def about_training_loss(study: Study) -> list[Note]:
+def about_training_loss(study: Study, summary: pd.DataFrame) -> list[Note]:
     """A norm whose training sees what it is to predict."""
     runs = study.reported
-    leaking = set(runs[runs.causal_in_training.eq(False)].arm)
+    leaking = [
+        arm for arm in study.arms if runs[runs.arm == arm].causal_in_training.eq(False).any()
+    ]
     if not leaking:
         return []
     text = (
         "While training, this norm averages over later characters too: its training loss (the "
         "curve) is helped by text that it should predict. Losses in the tables are all taken in "
-        "evaluation mode, where it sees none of that."
+        "evaluation mode, where it sees none of that{}."
     )
-    return [Note(text, [arm for arm in study.arms if arm in leaking])]
+    known = summary.leak[leaking].dropna()
+    size = "; ".join(f"{arm} {leak:.2g}" for arm, leak in known.items())
+    but = " (but for the column with batch statistics)" if len(known) else ""
+    text = text.format(but)
+    if size:
+        text += f" The help (the leak, nats per character at the end of training): {size}."
+    return [Note(text, leaking)]
 
 
 def about_lengths(study: Study, summary: pd.DataFrame) -> list[Note]:

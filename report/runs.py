@@ -18,7 +18,8 @@ from report.conditions import Flat, flat_config, from_siblings
 from report.failures import failure, spiked
 
 NUMBERS = """steps tokens loss_initial val_best val_best_step val_final test_final test_best
-    train_final seconds legs tokens_per_second params norm_params unigram_entropy""".split()
+    train_final val_reestimated val_batch leak seconds legs tokens_per_second params norm_params
+    unigram_entropy""".split()
 FACTS = """status error norm placement seed causal_in_training device threads torch commit dirty
     started""".split()
 TUNING_SEEDS = 101  # seeds from here on choose a learning rate and are never reported

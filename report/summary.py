@@ -9,7 +9,8 @@ from report.failures import OF_TRAINING
 from report.statistics import Interval, crossing, fisher, holm, interval, noise_floor
 from report.study import Study
 
-LOSSES = ("val_best", "val_final", "test_best", "test_final", "train_final", "gap")
+LOSSES = ["val_best", "val_final", "test_best", "test_final", "train_final", "gap"]
+LOSSES += ["val_reestimated", "val_batch", "leak"]  # of norms with batch statistics
 
 
 def summarize(study: Study, level: float = 0.95) -> pd.DataFrame:

@@ -137,6 +137,30 @@ def losses(content: Content) -> Table | None:
     return Table("Losses", columns, rows, caption)
 
 
+def readings(content: Content) -> Table | None:
+    """BatchNorm read three ways, and its leak."""
+    if content.study.reported.empty:
+        return None
+    read = content.summary.dropna(subset=["val_batch"])
+    rows = []
+    for arm, row in read.iterrows():
+        ways = [number(row[name]) for name in ("val_final", "val_reestimated", "val_batch")]
+        rows.append([marked(content, str(arm)), *ways, number(row.leak, 4, sign=True)])
+    if not rows:
+        return None
+    columns = ["condition", "running", "re-estimated", "batch", "leak"]
+    caption = (
+        "Norms with batch statistics: final validation loss read three ways, and the leak; means "
+        "over seeds, nats per character. Running: the statistics that training kept, as in all "
+        "other tables. Re-estimated: their averages over training batches with the final weights. "
+        "Batch: each batch's own, in batches of the training size, on which they depend; as in "
+        "training, later characters are in them. Leak: how much such characters lower the loss in "
+        "training: that of the same predictions after all later text was replaced, minus theirs. "
+        "Training minus evaluation loss is something else: it holds the running statistics' error."
+    )
+    return Table("Batch statistics", columns, rows, caption)
+
+
 def cost(content: Content) -> Table | None:
     """Speed and size."""
     if content.study.reported.empty:
@@ -265,5 +289,5 @@ def seeds_cell(n: Any, known: bool) -> str:
 
 def all_tables(content: Content) -> Iterable[Table]:
     """In the page's order."""
-    every = (verdicts, comparison, rates, steps, losses, cost, planned)
+    every = (verdicts, comparison, rates, steps, losses, readings, cost, planned)
     return [table for make in every if (table := make(content)) is not None]

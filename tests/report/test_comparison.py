@@ -20,6 +20,7 @@ from report.content import gather
 from report.notes import tuning_command
 from report.runs import read_runs
 from report.study import build_study
+from report.tables import readings
 from tests.report.test_claims import sweep  # noqa: F401  a sweep at tuned rates with claims
 
 Write = Callable[..., Path]
@@ -178,6 +179,40 @@ def test_probes_are_drawn_by_name_by_layer_or_over_steps(tmp_path: Path, write_r
         "probe_batchnorm_gap",
     }
     assert "layer" in (place / "probe_residual_rms.svg").read_text()
+
+
+def test_batch_statistics_are_read_three_ways_side_by_side_only_where_there_are_any(
+    tmp_path: Path, write_run: Write
+) -> None:
+    """The leak stands in the footnote on the training loss too, and all of it in the CSVs."""
+    for seed, leak in ((1, 0.01), (2, 0.03)):
+        write_run(tmp_path / f"l{seed}", "layernorm", seed)
+        read = {"val_final": 2.5, "val_reestimated": 2.25, "val_batch": 2.125, "leak": leak}
+        write_run(tmp_path / f"b{seed}", "batchnorm", seed, result=read)
+    (tmp_path / "old").mkdir()
+    write_run(tmp_path / "old/b1", "batchnorm", 1)  # made before there were readings
+    content = gather([tmp_path])
+    table = readings(content)
+    assert table is not None
+    assert table.columns[1:] == ["running", "re-estimated", "batch", "leak"]
+    assert [row[1:] for row in table.rows] == [["2.500", "2.250", "2.125", "+0.0200"]]
+    assert table.rows[0][0].startswith("batchnorm")
+    assert "(the leak, nats per character at the end of training): batchnorm 0.02" in notes_of(
+        tmp_path
+    )
+    text = compare(tmp_path)
+    assert "Batch statistics" in text
+    page = (tmp_path / "comparison/report.html").read_text()
+    assert "<h2>Batch statistics</h2>" in page and "re-estimated" in page
+    summary = pd.read_csv(tmp_path / "comparison/summary.csv", index_col="condition")
+    assert summary.val_batch.to_dict() == pytest.approx(
+        {"batchnorm": 2.125, "layernorm": np.nan}, nan_ok=True
+    )
+    runs = pd.read_csv(tmp_path / "comparison/runs.csv", index_col="run")
+    assert runs.leak[["b1", "b2"]].tolist() == [0.01, 0.03]
+    old = compare(tmp_path / "old", baseline="batchnorm")
+    assert "Batch statistics" not in old
+    assert "Batch statistics" not in (tmp_path / "old/comparison/report.html").read_text()
 
 
 @pytest.mark.parametrize("norms", [1, 12])
