@@ -27,7 +27,7 @@ def main() -> None:
         "--plan",
         type=float,
         metavar="MARGIN",
-        help="also say how many seeds would decide each contrast at this margin, nats a character",
+        help="also say how many seeds tell a true difference of MARGIN nats a character from 0",
     )
     arguments = parser.parse_args()
     from report.comparison import compare

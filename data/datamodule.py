@@ -2,6 +2,7 @@
 
 import hashlib
 import itertools
+import sys
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -145,7 +146,10 @@ class CharDataModule(pl.LightningDataModule):
         assert self.trainer is not None
         start: int = self.trainer.fit_loop.epoch_loop.batch_progress.total.processed  # type: ignore[attr-defined]
         windows = self.windows(self.trainer.global_rank)
-        return self._loader(windows, sampler=itertools.count(start), num_workers=self.num_workers)
+        options: dict[str, Any] = {"num_workers": self.num_workers}
+        if self.num_workers and sys.platform == "linux":  # joblib's workers cannot start others
+            options["multiprocessing_context"] = "fork"  # in their own way; it is Linux' default
+        return self._loader(windows, sampler=itertools.count(start), **options)
 
     def val_dataloader(self) -> DataLoader[torch.Tensor]:
         """The same evenly spaced windows at each evaluation."""

@@ -50,7 +50,7 @@ def final_losses(task: Any, data: Any, best: Path) -> dict[str, float]:
 
 
 def measured(
-    task: Any, data: Any, checkpoint: Checkpoint, clock: Clock, causal_at_start: bool
+    task: Any, data: Any, checkpoint: Checkpoint, clock: Clock, causal_at_start: bool | None
 ) -> dict[str, Any]:
     """The part of result.json that training itself fills.
 
@@ -71,7 +71,7 @@ def measured(
         "params": sum(params.values()),
         "norm_params": sum(params[name] for name in in_norms),
         "tokens_per_statistic": min(filter(None, tokens), default=None),  # of a micro-batch
-        "causal_in_training": causal_at_start and causal_at_end,
+        "causal_in_training": causal_at_start and causal_at_end is not False,
         "causal_at_end": causal_at_end,
         "unigram_entropy": data.unigram_entropy,
         "corpus_sha256": data.sha256,

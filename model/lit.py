@@ -163,12 +163,14 @@ class LitGPT(pl.LightningModule):
         self.net.train(training)
         return self._sum / self._count if self._count else math.nan
 
-    def is_causal(self, batch: torch.Tensor) -> bool:
+    def is_causal(self, batch: torch.Tensor) -> bool | None:
         """Whether later tokens leave earlier logits alone in train mode, on a batch (B, T + 1).
 
-        1e-5 of the logits' RMS is far above float32 rounding, far below a leak.
+        1e-5 of the logits' RMS is far above float32 rounding, far below a leak. None: the logits
+        are not finite, nobody can say.
         """
-        return self.causality(batch, training=True) <= 1e-5
+        score = self.causality(batch, training=True)
+        return score <= 1e-5 if math.isfinite(score) else None
 
     @torch.no_grad()
     def causality(self, batch: torch.Tensor, training: bool) -> float:

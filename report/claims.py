@@ -107,8 +107,8 @@ def family_level(k: int) -> float:
     return 1 - 0.05 / max(k, 1)
 
 
-def judge(study: Study, claims: list[Claim], judged: bool = True) -> list[Verdict]:
-    """Each claim's verdict; without one (`judged=False`) where every norm ran at one rate."""
+def judge(study: Study, claims: list[Claim], unjudged: str = "") -> list[Verdict]:
+    """Each claim's verdict; without one where `unjudged` says why these runs cannot give any."""
     level = family_level(len(claims))
     verdicts = []
     for claim in claims:
@@ -119,9 +119,8 @@ def judge(study: Study, claims: list[Claim], judged: bool = True) -> list[Verdic
             verdict = Verdict(claim, found, level, UNDECIDED, reason)
             if not reason:
                 verdict = Verdict(claim, found, level, decide(found, claim), "")
-        if not judged:
-            reason = "not judged: one learning rate for all norms"
-            verdict = Verdict(claim, verdict.found, level, "", reason)
+        if unjudged:
+            verdict = Verdict(claim, verdict.found, level, "", f"not judged: {unjudged}")
         verdicts.append(verdict)
     return verdicts
 
@@ -175,7 +174,9 @@ def judge_failing(study: Study, claim: Claim, level: float) -> Verdict:
 
 
 def plan(study: Study, margin: float, level: float) -> pd.DataFrame:
-    """How many seeds would decide each contrast at `margin`, from the scatter of those there are.
+    """How many seeds tell a true contrast of `margin` from 0, by the scatter of those there are.
+
+    A ratio has its claim's own margin: nats a character are none of the logarithm.
 
     The contrasts are the study's claims, or else each arm against its baseline. Columns: n, sd
     (of the seed-wise contrast), reach (the interval's half-width now), `width` (seeds until it
@@ -194,7 +195,10 @@ def plan(study: Study, margin: float, level: float) -> pd.DataFrame:
         claims = [Claim(f"{arm} - {b}", "", {arm: 1.0, b: -1.0}) for arm, b in pairs if b]
     if not claims:
         raise ValueError("--plan needs at least two conditions to compare")
-    rows = {claim.name: planned(study, claim, margin, level) for claim in claims}
+    rows = {
+        claim.name: planned(study, claim, claim.margin if claim.scale == "log" else margin, level)
+        for claim in claims
+    }
     return pd.DataFrame.from_dict(rows, orient="index")
 
 

@@ -130,8 +130,8 @@ def label(config: Flat, keys: list[str]) -> str:
     'none placement=post'
     """
     names = short_names(keys)
-    values = {k: str(config.get(k)) for k in keys}
+    values = {k: str(config[k]) for k in keys if k in config}  # none has no momentum
     if "corpus_sha256" in values:
         values["corpus_sha256"] = values["corpus_sha256"][:8]
-    parts = [values[k] if k == "norm" else f"{names[k]}={values[k]}" for k in keys]
+    parts = [values[k] if k == "norm" else f"{names[k]}={values[k]}" for k in values]
     return " ".join(parts) or str(config.get("norm"))

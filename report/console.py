@@ -9,16 +9,17 @@ from rich.console import Console
 from rich.table import Table as RichTable
 from rich.text import Text
 
-from report import tables
+from report import study_tables, tables
+from report.cells import Table
 from report.content import Content
 
 SHOWN = (
-    tables.verdicts,
+    study_tables.verdicts,
     tables.comparison,
-    tables.rates,
-    tables.steps,
+    study_tables.rates,
+    study_tables.steps,
     tables.readings,
-    tables.planned,
+    study_tables.planned,
 )
 
 
@@ -42,7 +43,7 @@ def console_text(content: Content) -> str:
     return "\n".join(line.rstrip() for line in text.splitlines())
 
 
-def rich_table(table: tables.Table) -> RichTable:
+def rich_table(table: Table) -> RichTable:
     """One table; long headers stand on two lines."""
     made = RichTable(
         title=table.title, box=box.SIMPLE_HEAD, title_justify="left", padding=(0, 1, 0, 0),

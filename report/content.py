@@ -57,7 +57,7 @@ def gather(
         floor=floor_of(study),
         tuned=tuned,
         steps=steps_table(study),
-        verdicts=judge(study, claims, first.verdicts),
+        verdicts=judge(study, claims, first.unjudged),
         margin=margin,
         planned=None if margin is None else plan(study, margin, level),
         notes=footnotes(study, summary, tuned),

@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from report.statistics import interval
+from report.statistics import interval, ratio
 from report.study import Study
 
 BINS = 60  # points of a curve: more show the noise of single batches
@@ -52,14 +52,10 @@ def curve_of(study: Study, arm: str, name: str, log: bool = False) -> Curve | No
         nothing = np.array([])
         return Curve(nothing, nothing, nothing, nothing, single, ends)
     frame = binned(pd.DataFrame(series))
-    found = interval(frame.to_numpy())
-    if np.ndim(found.low) == 0:  # fewer than 3 seeds
-        found_low = found_high = np.full(len(frame), np.nan)
-    else:
-        found_low, found_high = found.low, found.high
-    return Curve(
-        frame.index.to_numpy(), frame.mean(axis=1).to_numpy(), found_low, found_high, [], []
-    )
+    values = frame.clip(lower=np.finfo(float).tiny) if log else frame
+    found = (ratio(np.log(values)) if log else interval(values)) if len(frame) else interval([])
+    low, high = (np.broadcast_to(end, len(frame)) for end in (found.low, found.high))
+    return Curve(frame.index.to_numpy(), np.asarray(found.mean), low, high, [], [])
 
 
 def values_of(study: Study, run: str, name: str) -> "pd.Series[float]":

@@ -8,8 +8,9 @@ import numpy as np
 import pandas as pd
 from matplotlib.axes import Axes
 
+from report.cells import percent
 from report.content import Content
-from report.curves import Curve, curve_of
+from report.curves import BINS, Curve, curve_of
 from report.draw import (
     INK,
     STYLE,
@@ -22,12 +23,10 @@ from report.draw import (
     plain_numbers,
 )
 from report.probes import draw_probes
+from report.tables import metric_name
 
 FEWEST_POINTS = 3
-BAND = (
-    "Means over seeds with 95 % intervals, shaded; where a run failed, each run by itself, "
-    "× where a failed one ended."
-)
+SMOOTHED = f"Averaged over at most {BINS} stretches of steps. "
 
 
 def draw_all(content: Content) -> dict[str, Drawn]:
@@ -75,13 +74,30 @@ def over_training(name: str, content: Content, colours: dict[str, Look]) -> Draw
     axes.set_ylabel(f"{what.lower()} (nats per character)")
     axes.set_xlabel("training time (s)" if seconds else "optimizer steps")
     add_legend(figure, axes)
-    caption = f"{BAND} {'The steep start is cut off.' if split == 'train' else 'Evaluation mode.'}"
+    caption = f"{band_caption(curves)} {'Evaluation mode. ' if split == 'val' else SMOOTHED}"
+    caption += f"The steep start is cut off.{unseen(content, curves)}"
     if split == "train" and (leaking := helped(content)):
         caption += f" Helped by text that should be predicted: {', '.join(leaking)} (notes)."
     if seconds:
         caption += " Seconds: steps times the median step time of the condition's own jobs."
     title = f"{what} against {'seconds' if seconds else 'steps'}"
     return finish(figure, name, title, caption)
+
+
+def band_caption(curves: dict[str, Curve]) -> str:
+    """What lines and shades are, of those that are there."""
+    text = "Means over seeds"
+    if any(np.isfinite(curve.low).any() for curve in curves.values()):
+        text += " with 95 % intervals (at each step by itself), shaded"
+    if any(curve.single for curve in curves.values()):
+        text += "; where a run failed, each run by itself, × where a failed one ended"
+    return f"{text}."
+
+
+def unseen(content: Content, curves: dict[str, Curve]) -> str:
+    """The conditions without a curve."""
+    missing = [arm for arm in content.study.arms if arm not in curves]
+    return f" Nothing was logged before they ended: {', '.join(missing)}." if missing else ""
 
 
 def helped(content: Content) -> list[str]:
@@ -163,11 +179,11 @@ def differences(name: str, content: Content, colours: dict[str, Look]) -> Drawn 
     axes.margins(x=0.08)
     bases = {content.study.baselines[arm] for arm in rows}
     base = bases.pop() if len(bases) == 1 else "its baseline"
-    axes.set_xlabel(f"loss minus that of {base} (nats per character)")
-    caption = (
-        f"Paired by seed, with {100 * content.level:.3g} % intervals. Left of the line: a lower "
-        "loss than the baseline's."
-    )
+    axes.set_xlabel(f"{metric_name(content)} minus that of {base} (nats per character)")
+    intervals = ""
+    if table.difference_low.notna().any():
+        intervals = f", with {percent(content.level)} intervals"
+    caption = f"Paired by seed{intervals}. Left of the line: a lower loss than the baseline's."
     return finish(figure, name, "Difference to the baseline", caption)
 
 
@@ -229,4 +245,5 @@ def gradient_norm(name: str, content: Content, colours: dict[str, Look]) -> Draw
     axes.set_xlabel("optimizer steps")
     axes.set_ylabel("gradient norm before clipping")
     add_legend(figure, axes)
-    return finish(figure, name, "Gradient norm", BAND)
+    caption = f"{band_caption(curves)} {SMOOTHED}Means are geometric."
+    return finish(figure, name, "Gradient norm", caption)

@@ -6,19 +6,29 @@ from dataclasses import dataclass, field
 
 import pandas as pd
 
+from report.failures import BLOWN_UP, FAILED_TO_LEARN, NON_FINITE
 from report.rates import Tuned
 from report.study import Study
+from report.summary import training_failures
 
+MEANING = {  # of report/failures.py, in a sentence
+    FAILED_TO_LEARN: "Failed to learn: the final validation loss is not 0.1 nats below the entropy "
+    "of single characters ({study.entropy:.2f}), so the run learned no more than how frequent each "
+    "is; also true of a run too short to learn.",
+    BLOWN_UP: "Blown up: to the end the training loss stayed above its start, or above twice its "
+    "minimum.",
+    NON_FINITE: "Non-finite: the loss became NaN or infinite, and the run stopped there.",
+}
 CHOSEN_THERE = ("experiment", "optimizer.lr")  # by the tuning command itself
 
 
 @dataclass(frozen=True)
 class Headline:
-    """The page's first sentences; `verdicts` says whether claims may be judged."""
+    """The page's first sentences; `unjudged` says why claims may not be judged, if so."""
 
     text: str
     command: str = ""
-    verdicts: bool = True
+    unjudged: str = ""
 
 
 @dataclass(frozen=True)
@@ -34,37 +44,58 @@ def headline(study: Study, tuned: list[Tuned]) -> Headline:
     arms = study.reported
     if arms.empty:
         text = "Tuning runs only: they choose the learning rates, and no norm is compared by them."
-        return Headline(text, verdicts=False)
-    norms = list(dict.fromkeys(arms.set_index("arm").norm.dropna()[study.arms]))
+        return Headline(text, unjudged="tuning runs only")
+    of_arms = arms.drop_duplicates("arm").set_index("arm").norm
+    norms = list(dict.fromkeys(of_arms.reindex(study.arms).dropna()))
     if len(norms) < 2:
         return Headline(f"{len(study.arms)} condition{'s' * (len(study.arms) != 1)}, one norm.")
     rates = sorted(arms.lr.dropna().unique())
-    searched = {entry.arm for entry in tuned}
-    if set(study.arms) <= searched:
-        return Headline(
-            "Each norm is shown at its own learning rate: the one with the lowest validation loss "
-            "among those tried."
-        )
+    elsewhere = [entry.arm for entry in tuned if ran_elsewhere(study, entry)]
+    missing = [arm for arm in study.arms if arm not in {entry.arm for entry in tuned}]
+    if not missing and not elsewhere:
+        return Headline(at_their_own(tuned))
     command = tuning_command(study)
-    if len(rates) == 1:
+    if not tuned and len(rates) == 1:
         text = (
-            f"All {len(norms)} norms were trained at one learning rate, {rates[0]:g}. Each norm "
-            "has a best rate of its own, so this page says what happens at this rate and does not "
-            "rank the norms."
+            f"{'Both' if len(norms) == 2 else f'All {len(norms)}'} norms ran at one learning rate, "
+            f"{rates[0]:g}. Each norm has a best rate of its own, so this page says what happens "
+            "at this rate and does not rank the norms."
         )
-        return Headline(text, command, verdicts=False)
-    if not searched:
+        return Headline(text, command, "one learning rate for all norms")
+    if not tuned:
         text = (
             "The norms were trained at different learning rates; the runs that chose these rates "
             "are not among the folders, so nothing here shows that each norm is at its best."
         )
-    else:
-        missing = ", ".join(arm for arm in study.arms if arm not in searched)
+    elif missing:
         text = (
-            f"The learning rate was searched for some norms only, not for {missing}: "
+            f"The learning rate was searched for some norms only, not for {', '.join(missing)}: "
             "those may look worse than they are."
         )
-    return Headline(text, command, verdicts=False)
+    else:
+        text = (
+            f"The learning rate was searched for each norm, but {', '.join(elsewhere)} did not run "
+            "at the best one that was found."
+        )
+    return Headline(text, command, "not every norm is at the best learning rate found for it")
+
+
+def ran_elsewhere(study: Study, entry: Tuned) -> bool:
+    """Did an arm's reported runs use another rate than its best?"""
+    used = study.of(entry.arm).lr.dropna()
+    return any(not math.isclose(rate, entry.best) for rate in used)
+
+
+def at_their_own(tuned: list[Tuned]) -> str:
+    """Each at its best rate; where the search ended at an edge, that is said at once."""
+    text = (
+        "Each norm is shown at its own learning rate: the one with the lowest validation loss "
+        "among those tried."
+    )
+    at_edge = [entry.arm for entry in tuned if entry.best in (entry.rates.index[[0, -1]])]
+    if at_edge:
+        text += f" For {', '.join(at_edge)} that is the lowest or highest rate tried."
+    return text
 
 
 def tuning_command(study: Study) -> str:
@@ -100,30 +131,50 @@ def footnotes(study: Study, summary: pd.DataFrame, tuned: list[Tuned]) -> list[N
 def about_failures(study: Study, summary: pd.DataFrame) -> list[Note]:
     """Failed and spiking runs."""
     notes = []
-    failed = list(summary.index[summary.failed > 0])
+    broken = set(study.reported[study.reported.failure == "error"].arm)
+    failed = [arm for arm in summary.index[summary.failed > 0] if arm not in broken]
     if failed:
         text = (
             "A condition with a failed run has no mean, no interval and no difference: a mean over "
             "the seeds that survived would flatter it."
         )
-        tests = [
-            f"{arm} against {summary.baseline[arm]} p = {p:.2g}"
-            for arm, p in summary.p_failing.dropna().items()
-        ]
-        if tests:
-            text += f" Do they fail equally often? Fisher's exact test: {'; '.join(tests)}."
+        kinds = set(study.reported.failure) & set(MEANING)
+        text += "".join(f" {MEANING[kind].format(study=study)}" for kind in sorted(kinds))
         notes.append(Note(text, failed))
-    errors = study.reported[study.reported.failure == "error"]
-    for arm, rows in errors.groupby("arm", sort=False):
-        notes.append(Note(f"Stopped by an error, not by training: {rows.error.iloc[0]}", [arm]))
+    bases = {base for base in study.baselines.values() if base}
+    for base in bases & set(summary.index[summary.failed > 0]):
+        text = f"{base}, the baseline, has a failed run: no difference to it can be taken."
+        notes.append(Note(text, [arm for arm, b in study.baselines.items() if b == base]))
+    if tests := failing_tests(study, summary):
+        text = (
+            f"Do they fail equally often? Fisher's exact test, not adjusted for the number of "
+            f"tests: {'; '.join(tests)}."
+        )
+        notes.append(Note(text))
+    for arm in study.arms:
+        rows = study.of(arm)[study.of(arm).failure == "error"]
+        if len(rows):
+            text = f"Stopped by an error, not by training: {rows.error.iloc[0]} "
+            text += "Run the same command again to try it again."
+            notes.append(Note(text, [arm]))
     spikes = list(summary.index[summary.spikes > 0])
     if spikes:
         text = (
-            "The training loss of at least one run rose above its start, or to twice its minimum, "
-            "and came down again; the run counts as trained."
+            "After the first tenth of the run, the training loss of at least one run rose above "
+            "its start, or to twice its minimum, and came down again; the run counts as trained."
         )
         notes.append(Note(text, spikes))
     return notes
+
+
+def failing_tests(study: Study, summary: pd.DataFrame) -> list[str]:
+    """Failures in training against the baseline's, with Fisher's p, where both have such runs."""
+    tests = []
+    for arm, p in summary.p_failing.dropna().items():
+        base = summary.baseline[arm]
+        (a, n_a), (b, n_b) = (training_failures(study, str(name)) for name in (arm, base))
+        tests.append(f"{arm} {a} of {n_a} against {base} {b} of {n_b}, p = {p:.2g}")
+    return tests
 
 
 def about_seeds(study: Study, summary: pd.DataFrame) -> list[Note]:
@@ -132,14 +183,13 @@ def about_seeds(study: Study, summary: pd.DataFrame) -> list[Note]:
     few = list(summary.index[summary.n.between(1, 2) & (summary.failed == 0)])
     if few:
         notes.append(Note("Fewer than 3 seeds: no interval can be given.", few))
-    unlike = [
-        arm
-        for arm, base in study.baselines.items()
-        if base and set(study.of(arm).index) != set(study.of(base).index)
-    ]
-    if unlike:
-        text = "Not all seeds are in both; the difference is over those that are."
-        notes.append(Note(text, unlike))
+    for arm, base in study.baselines.items():
+        if base and set(study.of(arm).index) != set(study.of(base).index):
+            pairs = summary.pairs[arm]
+            text = f"Not all seeds are also {base}'s; the difference is over the {pairs} that are."
+            if pairs < 3:
+                text += " Fewer than 3 give no interval."
+            notes.append(Note(text, [arm]))
     return notes
 
 
@@ -152,9 +202,9 @@ def about_training_loss(study: Study, summary: pd.DataFrame) -> list[Note]:
     if not leaking:
         return []
     text = (
-        "While training, this norm averages over later characters too: its training loss (the "
-        "curve) is helped by text that it should predict. Losses in the tables are all taken in "
-        "evaluation mode, where it sees none of that{}."
+        f"The statistics of {', '.join(leaking)} include later characters while training, so the "
+        "training loss (the curve) is helped by text that is to be predicted. Losses in the tables "
+        "are all taken in evaluation mode, where that cannot be{}."
     )
     known = summary.leak[leaking].dropna()
     size = "; ".join(f"{arm} {leak:.2g}" for arm, leak in known.items())
@@ -182,9 +232,15 @@ def about_rates(study: Study, tuned: list[Tuned]) -> list[Note]:
         for warning in entry.warnings
     ]
     for entry in tuned:
-        used = study.of(entry.arm).lr.dropna().unique()
-        if entry.on == "tuning seeds" and len(used) and not math.isclose(used[0], entry.best):
-            text = f"{entry.arm} ran at {used[0]:g}; its best on tuning seeds is {entry.best:g}."
+        used = study.of(entry.arm)
+        if ran_elsewhere(study, entry):
+            rates = ", ".join(f"{rate:g}" for rate in sorted(used.lr.dropna().unique()))
+            text = f"{entry.arm} ran at {rates}; its best on {entry.on} is {entry.best:g}."
+            notes.append(Note(text, [entry.arm]))
+        lengths = sorted(set(used.max_steps.dropna()) - {entry.steps})
+        if lengths:
+            text = f"The rate of {entry.arm} was chosen by runs of {entry.steps:.0f} steps; "
+            text += f"it ran for {span(used.max_steps)}."
             notes.append(Note(text, [entry.arm]))
     if len({(len(entry.rates), entry.rates.n.sum()) for entry in tuned}) > 1:
         each = [f"{e.arm} {e.rates.n.sum()} runs at {len(e.rates)} rates" for e in tuned]
@@ -195,8 +251,8 @@ def about_rates(study: Study, tuned: list[Tuned]) -> list[Note]:
 def about_time(study: Study) -> list[Note]:
     """What wall clock is worth."""
     text = (
-        "Times are those of the jobs themselves: whatever else ran on the machine, jobs side by "
-        "side included, is in them. They are no measurement of the norm alone."
+        "Times include the effect of whatever else ran on the machine, other jobs of the sweep "
+        "too; they do not measure the norm alone."
     )
     resumed = study.reported[study.reported.legs > 1]
     notes = [Note(text)] if len(study.reported) else []

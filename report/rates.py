@@ -22,8 +22,9 @@ class Tuned:
         rates: one row a rate: n, failed, mean, sd (best validation loss, nats a character),
             capped (failed seeds at their last loss, at most that at the start).
         best: the rate whose `capped` is lowest.
-        sensitivity: Wortsman's, in nats a character.
-        basin: log10 span of the rates within 0.02 nats of the best.
+        sensitivity: Wortsman's, in nats a character; NaN if no run trained.
+        basin: log10 span of the rates within 0.02 nats of the best; NaN if no run trained.
+        steps: of the runs.
         warnings: what makes the optimum doubtful, one phrase each.
     """
 
@@ -33,6 +34,7 @@ class Tuned:
     best: float
     sensitivity: float
     basin: float
+    steps: float
     warnings: list[str]
 
 
@@ -58,13 +60,15 @@ def tuned(arm: str, on: str, rows: pd.DataFrame) -> Tuned:
     rates = loss_by_rate(rows)
     start = float(rows.loss_initial.mean())
     capped, at = rates.capped.to_numpy(), rates.index.to_numpy(float)
+    trained = bool((rates.failed < rates.n).any())
     return Tuned(
         arm=arm,
         on=on,
         rates=rates,
         best=float(at[capped.argmin()]),
-        sensitivity=lr_sensitivity(capped, start),
-        basin=basin_width(at, capped),
+        sensitivity=lr_sensitivity(capped, start) if trained else np.nan,
+        basin=basin_width(at, capped) if trained else np.nan,
+        steps=float(rows.max_steps.max()),
         warnings=doubts(rates),
     )
 
@@ -101,7 +105,9 @@ def steps_table(study: Study) -> pd.DataFrame | None:
     """
     base = study.arms[0]
     known = study.table[study.table.role.isin(["reported", "other length"])]
-    if (study.of(base).failure != "").any() or known.groupby("arm").max_steps.nunique().max() < 2:
+    if (study.of(base).failure != "").any() or not (
+        known.groupby("arm").max_steps.nunique().max() >= 2
+    ):
         return None
     needed = {arm: steps_needed(study, arm) for arm in study.arms}
     full = float(study.of(base).max_steps.max())

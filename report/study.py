@@ -48,6 +48,11 @@ class Study:
         """The runs that the tables are made of."""
         return self.table[self.table.role == "reported"]
 
+    @property
+    def entropy(self) -> float:
+        """Of single characters, nats: the mean over the runs, which differ if their texts do."""
+        return float(self.reported.unigram_entropy.mean())
+
     def of(self, arm: str) -> pd.DataFrame:
         """An arm's reported runs, the index the seed."""
         rows = self.reported[self.reported.arm == arm]
@@ -83,8 +88,8 @@ def build_study(runs: Runs, baseline: str) -> Study:
     metric = METRIC if trained[METRIC].notna().all() else WITHOUT_TEST
     if metric == WITHOUT_TEST:
         notes.append(
-            "There is no test split: arms are compared by their best validation loss, which is "
-            "a little too good, since its step was chosen on the same text."
+            "There is no test split: conditions are compared by their best validation loss, which "
+            "is biased slightly downwards, since its step was chosen on the same text."
         )
     return Study(runs, table, keys, first, baselines, settings, metric, runs.skipped, notes)
 
@@ -122,6 +127,11 @@ def mark_tuning(table: pd.DataFrame, notes: list[str]) -> None:
             f"The {len(high)} runs on tuning seeds ({TUNING_SEEDS} and above) chose the learning "
             "rates and are in no other table."
         )
+    elif len(high):
+        notes.append(
+            f"Seeds from {TUNING_SEEDS} on are for tuning; no rate was swept on them, so here they "
+            "are reported as any others."
+        )
 
 
 def mark_lengths(table: pd.DataFrame) -> None:
@@ -141,8 +151,9 @@ def mark_rates(table: pd.DataFrame, notes: list[str]) -> None:
             chosen = True
     if chosen:
         notes.append(
-            "Each arm is shown at the learning rate whose validation loss was lowest, on the same "
-            "seeds as are reported: that is a little too good. Seeds 101, 102, ... are for tuning."
+            "Each condition is shown at the learning rate whose validation loss was lowest on the "
+            "seeds that are also reported: biased slightly downwards, since the same losses chose "
+            "it. Seeds 101, 102, ... are for tuning."
         )
 
 

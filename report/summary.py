@@ -48,7 +48,7 @@ def row_of(study: Study, arm: str, level: float) -> dict[str, object]:
     row |= {"detectable": apart.half, "p": apart.p, "p_failing": failing(study, arm, base)}
     row |= {name: runs[name].mean() if not failed else np.nan for name in LOSSES}
     row["val_best_step"] = runs.val_best_step.median() if not failed else np.nan
-    row["first_at_baseline"] = first_at_baseline(study, arm, base)
+    row["first_at_baseline"] = first_at_baseline(study, arm, base) if not failed else np.nan
     trained = runs[runs.failure != "error"]
     for name in ("tokens_per_second", "step_seconds", "seconds", "params", "norm_params"):
         row[name] = trained[name].median()
@@ -88,7 +88,7 @@ def failing(study: Study, arm: str, base: str | None) -> float:
     if base is None:
         return np.nan
     counts = [training_failures(study, name) for name in (arm, base)]
-    if not any(failed for failed, _ in counts):
+    if not any(failed for failed, _ in counts) or not all(trained for _, trained in counts):
         return np.nan
     return fisher(*counts[0], *counts[1], "two-sided")
 

@@ -1,60 +1,14 @@
-"""The report's tables as text cells, for the console and the page alike."""
+"""The tables of what the runs came to: conditions, seeds, losses, batch statistics, cost."""
 
 import math
 from collections.abc import Iterable
-from dataclasses import dataclass, field
-from typing import Any
 
 import pandas as pd
 
+from report.cells import NOTHING, Table, between, marked, number, p_value, percent
 from report.content import Content
 from report.study import METRIC
-
-NOTHING = "–"
-
-
-@dataclass(frozen=True)
-class Table:
-    """Cells as they are shown; the first column is text, the others are numbers.
-
-    `text_columns` are those whose cells are sentences and may wrap.
-    """
-
-    title: str
-    columns: list[str]
-    rows: list[list[str]]
-    caption: str = ""
-    text_columns: list[int] = field(default_factory=list)
-
-
-def number(x: Any, digits: int = 3, sign: bool = False) -> str:
-    """A number, or a dash where there is none."""
-    if x is None or pd.isna(x):
-        return NOTHING
-    return f"{x:{'+' if sign else ''},.{digits}f}".replace("-", "\N{MINUS SIGN}")
-
-
-def between(low: Any, high: Any, digits: int = 3, sign: bool = True) -> str:
-    """An interval, or nothing."""
-    if pd.isna(low) or pd.isna(high):
-        return ""
-    return f"[{number(low, digits, sign)}, {number(high, digits, sign)}]"
-
-
-def p_value(p: Any) -> str:
-    """Three digits, and no p value of 0."""
-    return NOTHING if pd.isna(p) else "<0.001" if p < 0.001 else f"{p:.3f}"
-
-
-def marked(content: Content, arm: str) -> str:
-    """The arm's name with the numbers of its footnotes."""
-    numbers = [i for i, note in enumerate(content.notes, 1) if arm in note.arms]
-    return f"{arm} [{','.join(map(str, numbers))}]" if numbers else arm
-
-
-def percent(level: float) -> str:
-    """`95 %`, `98.3 %`."""
-    return f"{100 * level:.3g} %"
+from report.study_tables import planned, rates, steps, verdicts
 
 
 def comparison(content: Content) -> Table | None:
@@ -62,10 +16,10 @@ def comparison(content: Content) -> Table | None:
     if content.study.reported.empty:
         return None
     table, bases = content.summary, set(content.summary.baseline.dropna())
-    name = "test loss" if content.study.metric == METRIC else "best validation loss"
     rows = []
     for arm, row in table.iterrows():
-        cells = [marked(content, str(arm)), f"{row.n}"]
+        paired = pd.notna(row.baseline) and row.pairs not in (0, row.n)
+        cells = [marked(content, str(arm)), f"{row.n}" + f" ({row.pairs} pairs)" * paired]
         rate = f"{row.lr:g}" if pd.notna(row.lr) else NOTHING
         if row.failed:
             rows.append([*cells, f"{row.failed} of {row.n} failed", row.failures, "", "", rate])
@@ -79,33 +33,85 @@ def comparison(content: Content) -> Table | None:
         else:
             seen = [apart.strip(), number(row.detectable), p_value(row.p_holm)]
             rows.append([*cells, mean, *seen, rate])
-    columns = ["condition", "n", f"{name} ± 95 %", f"difference [{percent(content.level)}]"]
-    columns += ["detectable", "p (Holm)", "peak LR"]
+    columns = ["condition", "n", f"{metric_name(content)} ± 95 %"]
+    columns += [f"difference [{percent(content.level)}]", "detectable", "p (Holm)", "peak LR"]
     return Table("Comparison", columns, rows, comparison_caption(content))
+
+
+def metric_name(content: Content) -> str:
+    """What conditions are compared by."""
+    return "test loss" if content.study.metric == METRIC else "best validation loss"
 
 
 def comparison_caption(content: Content) -> str:
     """What the columns are."""
-    chosen = "at the step with the lowest validation loss, " * (content.study.metric == METRIC)
+    what = "Best validation loss"
+    if content.study.metric == METRIC:
+        what = "Test loss (whole split) of the checkpoint with the lowest validation loss"
+    m, level = int(content.summary.p.notna().sum()), percent(content.level)
     text = (
-        f"Loss in nats per character, {chosen}mean over n seeds with the half-width of its 95 % "
-        "Student t interval. The difference is to the baseline, taken seed by seed, with its "
-        f"{percent(content.level)} interval; detectable: a difference smaller than this could not "
-        "have been told from 0 with these seeds (half the interval's width). p: of a two-sided "
-        "paired t test, adjusted by Holm for the number of comparisons. LR: learning rate."
+        f"{what}, in nats per character: mean over n seeds, with the half-width of its 95 % "
+        "Student t interval. Whether two such intervals overlap does not say whether the paired "
+        "difference is 0. The difference is paired: for each seed the loss minus the baseline's "
+        "with that seed (same batches and, norms aside, same initial weights); mean and "
+        f"{level} t interval of these n differences, which are taken to be roughly normal. "
+        "Detectable: half that interval's width; an observed difference smaller than this cannot "
+        "be told from 0, and a true one of just this size would be found in little more than half "
+        "of such studies."
     )
-    if content.floor is not None:
-        base, reach, itself = content.floor
+    if m > 1:
         text += (
-            f" Noise floor: two single runs of {base} that differ by their seed alone end less "
-            f"than {number(reach)} apart in 95 % of cases"
+            f" p: two-sided paired t test, adjusted by Holm for the {m} comparisons of this table. "
+            f"The intervals are each at {level} for its own comparison, so one may leave out 0 "
+            f"while p, which answers for all {m}, stays above 0.05."
         )
-        if pd.notna(itself.low):
-            ends = between(itself.low, itself.high)
-            text += f"; half of its seeds against the other half {number(itself.mean, sign=True)} "
-            text += ends
-        text += "."
+    elif m:
+        text += " p: two-sided paired t test."
+    return f"{text} LR: learning rate.{floor_sentence(content)}"
+
+
+def floor_sentence(content: Content) -> str:
+    """How far runs of one condition lie apart by their seeds alone."""
+    if content.floor is None:
+        return ""
+    base, reach, itself = content.floor
+    row = content.summary.loc[base]
+    text = (
+        f" Noise floor: the losses of {base} have an SD of {number(row.sd)} over its {row.n} "
+        "seeds; two further single runs of it are predicted to end within "
+        f"{number(reach)} of each other (95 % prediction interval, wide where the SD rests on few "
+        "seeds). The differences above are between means."
+    )
+    if pd.notna(itself.low):
+        text += f" Half of its seeds against the other half: {number(itself.mean, sign=True)} "
+        text += f"{between(itself.low, itself.high)}."
     return text
+
+
+def seeds(content: Content) -> Table | None:
+    """Every run's own number."""
+    study = content.study
+    if study.reported.empty:
+        return None
+    order = sorted(study.reported.seed.dropna().unique())
+    rows = []
+    for arm in study.arms:
+        runs = study.of(arm)
+        cells = [seed_cell(runs.loc[s], study.metric) if s in runs.index else "" for s in order]
+        rows.append([marked(content, arm), *cells])
+    name = metric_name(content)
+    caption = (
+        f"The {name} of each run, nats per character; of a failed one how it failed, and its final "
+        "validation loss if it has one."
+    )
+    return Table("Each seed", ["condition", *(f"seed {s:.0f}" for s in order)], rows, caption)
+
+
+def seed_cell(run: pd.Series, metric: str) -> str:
+    """A run's loss, or its failure."""
+    if not run.failure:
+        return number(run[metric])
+    return str(run.failure) + (f" {number(run.val_final)}" if pd.notna(run.val_final) else "")
 
 
 def losses(content: Content) -> Table | None:
@@ -126,13 +132,16 @@ def losses(content: Content) -> Table | None:
         rows.append([marked(content, str(arm)), *cells])
     columns = ["condition", *names.values(), "bits", "spikes", "reaches baseline"]
     caption = (
-        "Means over seeds, nats per character. Best validation is over the evaluations' windows, "
-        "the final losses are over whole splits. Gap: final validation minus training loss, both "
-        "in evaluation mode. Bits: test loss at the best step (without a test split the best "
-        "validation loss) in bits per character. Spikes: runs whose training loss rose above its "
-        "start or to twice its minimum and recovered. Reaches baseline: the first evaluation, in "
-        "steps (median over seeds), at or below the baseline's last of the same seed; a schedule "
-        "made for that length would need fewer steps still."
+        "Means over seeds (at step: the median), nats per character. Best validation is over the "
+        "evaluations' windows; final validation and test losses are over whole splits, the "
+        "training loss over evenly spaced windows of the training split. Gap: final validation "
+        "minus training loss, both in evaluation mode. Bits: test loss at the best step (without "
+        "a test split the best validation loss) in bits per character. Spikes: runs whose training "
+        "loss, after the first tenth, rose above its start or to twice its minimum and came down "
+        "again. Reaches baseline: the first evaluation, in steps (median over seeds), at or below "
+        "the baseline's last of the same seed; –: half the seeds or more never do. The learning "
+        "rate is still high there, so a run whose whole schedule is that long would likely end "
+        "lower: the speed-up is at least about this."
     )
     return Table("Losses", columns, rows, caption)
 
@@ -171,123 +180,11 @@ def cost(content: Content) -> Table | None:
         cells += [number(row.seconds, 1), number(row.params, 0), number(row.norm_params, 0)]
         rows.append([marked(content, str(arm)), *cells])
     columns = ["condition", "ms per step", "characters/s", "seconds", "parameters", "in norms"]
-    caption = "Medians over runs; seconds of training, all legs, without evaluations at the end."
+    caption = "Medians over runs; seconds of training, without evaluations and checkpoints."
     return Table("Cost", columns, rows, caption)
-
-
-def rates(content: Content) -> Table | None:
-    """Where each optimum lies."""
-    if not content.tuned:
-        return None
-    rows = []
-    for entry in content.tuned:
-        tried = f"{len(entry.rates)}: {entry.rates.index.min():g} to {entry.rates.index.max():g}"
-        failed = f"{entry.rates.failed.sum()} of {entry.rates.n.sum()}"
-        rows.append([
-            marked(content, entry.arm), f"{entry.best:g}", number(entry.rates.capped.min()), tried,
-            failed, number(entry.basin, 2), number(entry.sensitivity),
-        ])  # fmt: skip
-    columns = ["condition", "best rate", "loss there", "tried", "failed", "basin", "sensitivity"]
-    caption = (
-        "Best validation loss, mean over seeds in nats per character; a failed seed counts with "
-        "its last loss, at most that at the start. Basin: how many powers of ten around the best "
-        "rate stay within 0.02 nats of it. Sensitivity: mean over the rates tried of min(loss, "
-        "loss at the start), minus the best loss (Wortsman et al. 2023); it can be compared only "
-        "over the same rates."
-    )
-    on = list(dict.fromkeys(entry.on for entry in content.tuned))
-    title = f"Learning rates, on {on[0]}"
-    if len(on) > 1:
-        title, columns = "Learning rates", [*columns, "on"]
-        rows = [[*row, entry.on] for row, entry in zip(rows, content.tuned, strict=True)]
-    return Table(title, columns, rows, caption)
-
-
-def steps(content: Content) -> Table | None:
-    """Steps to the baseline's final loss from complete schedules."""
-    if content.steps is None:
-        return None
-    rows = []
-    for arm, row in content.steps.iterrows():
-        needed = "not reached" if math.isinf(row.steps) else number(row.steps, 0)
-        ratio = f"{row.bound} {number(row.ratio, 2)} {between(row.low, row.high, 2, False)}"
-        rows.append([marked(content, str(arm)), f"{row.n:.0f}", needed, ratio.strip()])
-    caption = (
-        "The smallest number of steps whose own complete schedule ends at or below the final "
-        "validation loss of the baseline's full length, same seed (median over seeds); the ratio "
-        "to the baseline's steps is a geometric mean with a 95 % interval from the log scale."
-    )
-    return Table(
-        "Steps to the baseline's loss", ["condition", "n", "steps", "ratio"], rows, caption
-    )
-
-
-def verdicts(content: Content) -> Table | None:
-    """The study's claims."""
-    if not content.verdicts:
-        return None
-    rows = []
-    for item in content.verdicts:
-        found, claim, change = (
-            item.found,
-            item.claim,
-            math.exp if item.claim.scale == "log" else float,
-        )
-        ends = between(change(found.low), change(found.high), 3, claim.scale == "linear")
-        value = f"{number(change(found.mean), 3, claim.scale == 'linear')} {ends}".strip()
-        wanted = {"less": "below", "equal": "within ±", "fails": "fails more"}[claim.expect]
-        edge = "" if claim.expect == "fails" else f" {signed_margin(item.claim)}"
-        words = f"{item.verdict} {f'({item.reason})' if item.reason else ''}".strip()
-        rows.append([claim.name, words, value, wanted + edge, claim.source])
-    level = percent(content.level)
-    caption = (
-        "Each claim is a weighted sum over conditions (of logarithms where it is a ratio), taken "
-        f"seed by seed, with its {level} interval: 1 − 0.05/{len(rows)}, as the study's "
-        f"configuration states {len(rows)} before it runs. Decided only where the whole interval "
-        "lies on one side of the margin."
-    )
-    columns = ["claim", "verdict", f"found [{level}]", "expected", "source"]
-    return Table("Claims", columns, rows, caption, [1, 4])
-
-
-def signed_margin(claim: Any) -> str:
-    """The margin on the claim's own scale: nats, or a ratio."""
-    edge = -claim.margin if claim.expect == "less" else claim.margin
-    if claim.scale == "log":
-        return f"×{math.exp(edge):.3g}"
-    return number(edge, 3) if claim.expect == "less" else f"{edge:g}"
-
-
-def planned(content: Content) -> Table | None:
-    """The seed planner."""
-    if content.planned is None:
-        return None
-    rows = []
-    for name, row in content.planned.iterrows():
-        known = pd.notna(row.sd)
-        seeds = [seeds_cell(row[c], known) for c in ("width", "power", "cautious")]
-        cells = [f"{row.n:.0f}", number(row["mean"], sign=True), number(row.sd), number(row.reach)]
-        rows.append([str(name), *cells, *seeds, row.reason])
-    caption = (
-        f"SD: of the seed-wise contrast. ± now: half the {percent(content.level)} interval's width "
-        f"with the seeds there are. Seeds for ±{content.margin:g}: until that is at most the "
-        "margin. Seeds for 80 %: to call a true difference of the margin in four of five studies; "
-        "cautious: the same if the true SD is at its upper 80 % confidence limit, since few seeds "
-        "may flatter it."
-    )
-    columns = ["contrast", "n", "found", "SD", "± now", f"seeds for ±{content.margin:g}"]
-    columns += ["seeds for 80 %", "cautious", ""]
-    if not any(row[-1] for row in rows):
-        columns, rows = columns[:-1], [row[:-1] for row in rows]
-    return Table(f"Seeds for a margin of {content.margin:g}", columns, rows, caption, [8])
-
-
-def seeds_cell(n: Any, known: bool) -> str:
-    """A number of seeds."""
-    return NOTHING if not known else "over 1000" if pd.isna(n) else f"{n:.0f}"
 
 
 def all_tables(content: Content) -> Iterable[Table]:
     """In the page's order."""
-    every = (verdicts, comparison, rates, steps, losses, readings, cost, planned)
+    every = (verdicts, comparison, seeds, rates, steps, losses, readings, cost, planned)
     return [table for make in every if (table := make(content)) is not None]

@@ -71,7 +71,7 @@ def test_one_rate_for_all_norms_is_the_headline_and_nothing_is_ranked(
     tmp_path: Path, write_sweep: Write
 ) -> None:
     text = compare(write_sweep(tmp_path, LOSSES))
-    assert "trained at one learning rate, 0.003" in text
+    assert "ran at one learning rate, 0.003" in text
     command = "python train.py experiment=tune norm=batchnorm,layernorm,none seed=1,2,3"
     assert f"To tune each:\n{command}\n" in text
     page = (tmp_path / "comparison/report.html").read_text()
@@ -122,7 +122,7 @@ def test_footnotes_say_what_numbers_are_not(tmp_path: Path, write_run: Write) ->
     (write_run(tmp_path / "n2", "none", 2) / "result.json").unlink()
     notes = notes_of(tmp_path)
     for said in (
-        "averages over later characters too",
+        "The statistics of batchnorm include later characters while training",
         "Fewer than 3 seeds",
         "Not all trained equally long, in steps: batchnorm 200, layernorm 200, none 100",
         "Mixed devices: cpu, cuda:0",
