@@ -1,7 +1,6 @@
 """Train one character transformer: `python train.py norm=layernorm`.
 
 A sweep: `python train.py -m norm=layernorm,batchnorm,none seed=1,2,3`.
-Torch and Lightning are imported in `train`: --help and a mistyped key answer in a second.
 """
 
 import logging
@@ -36,7 +35,7 @@ def train(cfg: DictConfig, folder: Path, overrides: list[str]) -> float:
         ValueError: the configuration cannot be; nothing has been trained or overwritten.
         SystemExit: 128 + n after signal n, with the state saved.
     """
-    from job import metrics, outcome
+    from job import metrics, outcome  # torch, here: --help and a mistyped key answer in a second
     from job.callbacks import AtomicCheckpointIO, Checkpoint, Clock, Progress, StopOnSignal
     from model.lit import LitGPT
 
@@ -81,7 +80,8 @@ def job(cfg: DictConfig) -> float:
     try:
         run_folder.make_path_absolute(cfg, hydra_cfg.runtime.cwd)
         loss = take_up(cfg, folder) if hydra_cfg.mode == RunMode.MULTIRUN else None
-        return train(cfg, folder, overrides) if loss is None else loss
+        work = instantiate(cfg.get("at_init")) or train  # measures nets that are not trained
+        return work(cfg, folder, overrides) if loss is None else loss
     except Exception as error:
         run_folder.write_failure(folder, cfg, overrides, error)
         if hydra_cfg.mode == RunMode.MULTIRUN and not isinstance(error, run_folder.Refused):

@@ -115,8 +115,8 @@ def tidy(folder: Path, *, anew: bool) -> None:
 def write_failure(folder: Path, cfg: Any, overrides: list[str], error: Exception) -> None:
     """Traceback and result.json of a run that raised; a result that is there already stays."""
     logging.getLogger("file").error("failed", exc_info=error)
-    if isinstance(error, Refused) or (folder / "result.json").exists():
-        return
+    if isinstance(error, Refused) or "at_init" in cfg or (folder / "result.json").exists():
+        return  # what only measures is no run
     who = {"norm": cfg.get("norm_name"), "seed": cfg.get("seed"), "overrides": overrides}
     write_result(folder, {"status": "failed", "error": one_line(error), **who, **environment()})
 

@@ -32,7 +32,7 @@ def names(group: str) -> list[str]:
 
 
 NORMS = names("norm")
-EXPERIMENTS = names("experiment")
+EXPERIMENTS = [name for name in names("experiment") if name != "at_init"]  # that trains nothing
 LOSSES = ["loss_initial", "val_best", "val_best_step", "val_final", "test_final", "test_best"]
 LOSSES += ["train_final", "leak", "steps", "tokens"]  # what stopping and going on must not change
 

@@ -28,6 +28,7 @@ RULES: dict[str, tuple[set[str], set[str]]] = {
     "job/outcome.py": (TORCH | LIGHTNING, {"job", "model"}),
     "job/sweep.py": (HYDRA, {"job", "report", "hydra_plugins"}),
     "hydra_plugins": (HYDRA, {"report"}),  # the one folder that Hydra takes sweepers from
+    "job/at_init.py": (TORCH | HYDRA, {"model", "job", "report"}),
     "report": (set(), {"report", "job"}),
     "compare.py": (set(), {"report"}),
     "train.py": (TORCH | LIGHTNING | HYDRA, {"model", "data", "job"}),

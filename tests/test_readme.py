@@ -73,6 +73,8 @@ def small(words: list[str]) -> list[str]:
     if any(word.startswith("resume=") for word in words):
         more = ["trainer.max_steps=5"]
     given = {key_of(word) for word in words}
+    if "experiment=at_init" in words:
+        more += ["at_init.depths=[1,2]", "at_init.seeds=[1]"]
     if "data=lines" in words:
         given.add("data.block_size")  # its own holds the longest line
     if "benchmarks/norms.py" in words:
@@ -119,6 +121,9 @@ def test_a_python_command_does_what_the_readme_says(
         assert printed.count("| halfnorm | ") == 2  # one a shape
     elif script != "train.py":
         assert re.search(r"time of the bare loop: \d+\.\d{3}\n$", printed)
+    elif "experiment=at_init" in words:
+        (csv,) = (place / "runs").glob("at_init-*/at_init.csv")
+        assert f"{csv.parent.relative_to(place)}: at_init.csv, gradient.svg" in printed and not made
     elif words[0].startswith("--"):
         assert "block_size: 16" in printed and not made
     else:
