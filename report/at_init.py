@@ -140,8 +140,8 @@ def grid(seen: pd.DataFrame, x: str, y: str) -> tuple[Figure, Iterator[tuple[Axe
             part = part[(part.value > 0) & np.isfinite(part.value)]
             if len(part):
                 yield panel, part
-            else:  # a gate that starts at 0
-                panel.text(0.5, 0.5, "all 0", transform=panel.transAxes, ha="center")
+            else:  # a gate that starts at 0, or an overflow
+                panel.text(0.5, 0.5, "0 or not finite", transform=panel.transAxes, ha="center")
 
     return figure, panels()
 
