@@ -18,18 +18,14 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from hydra._internal.core_plugins.basic_sweeper import BasicSweeper
-from hydra.core.global_hydra import GlobalHydra
-from hydra.core.hydra_config import HydraConfig
-from hydra.core.override_parser.overrides_parser import OverridesParser
 from hydra.core.utils import JobReturn
 from hydra.experimental.callback import Callback
 from hydra.types import RunMode
-from omegaconf import DictConfig, OmegaConf, open_dict, read_write
+from omegaconf import DictConfig, OmegaConf, read_write
 
-from hydra_plugins.tune import plan
 from job import folder as run_folder
-from job.folder import read_result
+from job.folder import key_of, read_result
+from job.grid import jobs_of, name_placements, refuse_other_jobs, refuse_unknown_options
 from job.resume import refuse_changes
 
 log = logging.getLogger(__name__)
@@ -94,59 +90,6 @@ def hold(folder: Path) -> int:
     return handle
 
 
-def jobs_of(config: DictConfig) -> tuple[list[list[str]], int]:
-    """The overrides of the jobs that are known, in order, and how many jobs there will be.
-
-    None and 0 if the sweeper chooses them as it goes.
-
-    Raises:
-        ValueError: there is nothing to tune.
-    """
-    sweeper = config.hydra.sweeper
-    name = sweeper._target_.rpartition(".")[2]
-    if name not in ("BasicSweeper", "Tune"):
-        return [], 0
-    given = [f"{key}={value}" for key, value in (sweeper.params or {}).items()]
-    parser = OverridesParser.create(config_loader=GlobalHydra.instance().config_loader())
-    overrides = parser.parse_overrides([*given, *config.hydra.overrides.task])
-    if name == "Tune":
-        planned = plan(overrides, sweeper.tuning_seeds)
-        return planned.coarse(), planned.total
-    (jobs,) = BasicSweeper.split_arguments(overrides, None)
-    return jobs, len(jobs)
-
-
-def name_placements(config: DictConfig, jobs: list[list[str]]) -> None:
-    """Put the placement into the folders' names where it is swept, as if that had been typed."""
-    placements = {o for job in jobs for o in job if run_folder.key_of(o) == "model.placement"}
-    typed = {run_folder.key_of(override) for override in config.hydra.overrides.hydra}
-    if len(placements) > 1 and "hydra.sweep.subdir" not in typed:
-        subdir = "${norm_name}-${model.placement}-s${seed}-${hydra:job.num}"
-        with read_write(config):
-            config.hydra.overrides.hydra.append(f"hydra.sweep.subdir='{subdir}'")
-
-
-def refuse_other_jobs(folder: Path, config: DictConfig, jobs: list[list[str]]) -> None:
-    """Compare each job with the folder that has its number, before any of them trains.
-
-    Raises:
-        Refused: the folder holds a run of another configuration.
-    """
-    runs = [path.parent.parent for path in folder.glob("*/.hydra/overrides.yaml")]
-    stored = {run.name.rpartition("-")[2]: run for run in runs}
-    before = HydraConfig.instance().cfg
-    for number, overrides in enumerate(jobs):
-        if str(number) not in stored:
-            continue
-        job = GlobalHydra.instance().config_loader().load_sweep_config(config, overrides)
-        HydraConfig.instance().set_config(job)  # the job's values use its choices
-        with open_dict(job):
-            del job["hydra"]
-        run_folder.make_path_absolute(job, config.hydra.runtime.cwd)
-        refuse_changes(stored[str(number)], OmegaConf.to_container(job, resolve=True))
-    HydraConfig.instance().cfg = before
-
-
 class Sweep(Callback):
     """Hydra's own sweep cannot go on, shows one failure and forgets the rest.
 
@@ -181,9 +124,11 @@ class Sweep(Callback):
         self.folder.mkdir(parents=True, exist_ok=True)
         hold(self.folder)
         jobs, self.total = jobs_of(config)
+        refuse_unknown_options(config, jobs)
         name_placements(config, jobs)
         refuse_other_jobs(self.folder, config, jobs)
-        self.before = sum(result["status"] in ENDED for result in results(self.folder))
+        ended = sum(result["status"] in ENDED for result in results(self.folder))
+        self.before = min(ended, self.total) if self.total else ended  # more: of a longer list
         self.started = time.time()
         launcher = config.hydra.launcher
         if launcher.get("batch_size") == "auto":  # joblib: jobs that had ended are short, so it
@@ -199,7 +144,7 @@ class Sweep(Callback):
         line = f"{jobs_in_words(self.total)} in {folder}"
         if self.before:
             return f"{line}, {self.before} of them ended already"
-        if "hydra.sweep.dir" in map(run_folder.key_of, config.hydra.overrides.hydra):
+        if "hydra.sweep.dir" in map(key_of, config.hydra.overrides.hydra):
             return line
         return f"{line} (if stopped, go on with the same command and hydra.sweep.dir={folder})"
 

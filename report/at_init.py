@@ -14,9 +14,9 @@ from matplotlib.figure import Figure
 from rich.console import Console
 
 from job.folder import replace_file
+from report.cells import NOTHING, Table
 from report.console import rich_table
 from report.draw import INK, STYLE, Drawn, Look, finish, looks, plain_numbers
-from report.tables import NOTHING, Table
 
 ANY = "any"  # all placements are one net, as without norms
 LOOKS = {**looks(["pre", "post", "sandwich", "out", "deepnorm"]), ANY: Look(INK, "-", "o")}

@@ -154,8 +154,8 @@ def about_failures(study: Study, summary: pd.DataFrame) -> list[Note]:
     for arm in study.arms:
         rows = study.of(arm)[study.of(arm).failure == "error"]
         if len(rows):
-            text = f"Stopped by an error, not by training: {rows.error.iloc[0]} "
-            text += "Run the same command again to try it again."
+            text = f"Stopped by an error, not by training: {str(rows.error.iloc[0]).rstrip('.')}. "
+            text += "Failed jobs are tried again by the sweep's command with its hydra.sweep.dir."
             notes.append(Note(text, [arm]))
     spikes = list(summary.index[summary.spikes > 0])
     if spikes:

@@ -26,7 +26,8 @@ RULES: dict[str, tuple[set[str], set[str]]] = {
     "job/callbacks.py": (TORCH | LIGHTNING, {"job"}),
     "job/metrics.py": (TORCH | LIGHTNING, {"job"}),
     "job/outcome.py": (TORCH | LIGHTNING, {"job", "model"}),
-    "job/sweep.py": (HYDRA, {"job", "report", "hydra_plugins"}),
+    "job/grid.py": (HYDRA, {"job", "hydra_plugins"}),
+    "job/sweep.py": (HYDRA, {"job", "report"}),
     "hydra_plugins": (HYDRA, {"report"}),  # the one folder that Hydra takes sweepers from
     "job/at_init.py": (TORCH | HYDRA, {"model", "job", "report"}),
     "report": (set(), {"report", "job"}),

@@ -86,7 +86,7 @@ def test_each_norm_ends_at_its_own_best_rate_on_the_same_budget(
     assert refined == {"0.00283", "0.00566"}
     content = gather([tmp_path])
     assert {entry.arm: entry.best for entry in content.tuned} == rates
-    assert content.headline.verdicts
+    assert not content.headline.unjudged
     assert set(content.study.reported.seed) == {1, 2, 3}
 
 

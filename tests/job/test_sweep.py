@@ -216,3 +216,14 @@ def test_a_swept_placement_is_in_the_names_of_the_folders(tmp_path: Path) -> Non
     names = sorted(path.name for path in tmp_path.glob("sw/*/"))
     post, pre = (f"layernorm-{placement}-s" for placement in ("post", "pre"))
     assert names == [f"{post}1-2", f"{post}2-3", f"{pre}1-0", f"{pre}2-1"]
+
+
+@pytest.mark.parametrize("key", ["norm.eps=1e-3", "norm.momentum=null,0.1"])
+def test_an_option_that_one_of_the_norms_lacks_is_refused_by_that_norms_name(
+    key: str, tmp_path: Path
+) -> None:
+    message = str(here("-m", "norm=batchnorm,layernorm,none", key, cwd=tmp_path))
+    lacking = "none" if "eps" in key else "layernorm, none"
+    assert f"{key.partition('=')[0]} is no option of norm={lacking};" in message
+    assert "\n" not in message
+    assert not list(tmp_path.glob("sweeps/*/*/"))
