@@ -161,6 +161,7 @@ def test_jobs_side_by_side_stop_together_leave_no_orphan_and_go_on_exactly(
 ) -> None:
     """Workers hold the pipes of their parent, so `communicate` waits for the last of them."""
     command = ["-m", *SMALL, *LONG, f"data.path={tiny_text}", "hydra.sweep.dir=sw", "seed=2,1"]
+    command.append("data.num_workers=1")  # loky's own way to start processes cannot start these
     launcher = ["hydra/launcher=joblib", "hydra.launcher.n_jobs=2"]
     process = start(*TRAIN, *command, *launcher, cwd=tmp_path)
     folder = tmp_path / "sw" / "batchnorm-s1-1"

@@ -34,6 +34,7 @@ def test_a_loss_that_is_not_finite_ends_the_run_as_diverged_with_the_last_finite
         state = torch.load(folder / "checkpoints" / f"{name}.ckpt", weights_only=True)
         assert all(value.isfinite().all() for value in state["state_dict"].values())
     assert not (folder / "sample.txt").exists()
+    assert result["causal_in_training"] is True  # what logits that are not finite cannot tell
     losses = [row for row in rows(folder) if row[1] == "loss/train"]
     assert losses[-1][0] == str(result["steps"])  # every step up to the end is on disk
 
