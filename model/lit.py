@@ -211,11 +211,11 @@ class LitGPT(pl.LightningModule):
             logger.log_metrics(values, step=self.trainer.global_step)
 
 
-def logits_of(net: nn.Module, idx: torch.Tensor, real: torch.Tensor) -> torch.Tensor:
+def logits_of(
+    net: Callable[..., torch.Tensor], idx: torch.Tensor, real: torch.Tensor
+) -> torch.Tensor:
     """What the net says at each position (B, T); a mask only where there is padding."""
-    if real.all():
-        return net(idx)  # type: ignore[no-any-return]
-    return net(idx.clamp(min=0), real)  # type: ignore[no-any-return]
+    return net(idx) if real.all() else net(idx.clamp(min=0), real)
 
 
 def warmup_cosine(

@@ -55,6 +55,10 @@ class Derf(nn.Module):
         y = torch.erf(self.alpha * y + self.shift)
         return torch.addcmul(self.bias, y, self.weight).to(x.dtype)
 
+    def saturated(self, x: torch.Tensor) -> torch.Tensor:
+        """Where x saturates: |alpha x + shift| > 1.48, erf above 0.96 as DyT's tanh at 2."""
+        return (self.alpha * x + self.shift).abs() > 1.48
+
     def extra_repr(self) -> str:
         """What `print(net)` shows."""
         return f"{self.dim}, alpha={self.start}"

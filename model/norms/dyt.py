@@ -55,6 +55,10 @@ class DyT(nn.Module):
         y = x.to(torch.promote_types(x.dtype, torch.float32))
         return torch.addcmul(self.bias, torch.tanh(self.alpha * y), self.weight).to(x.dtype)
 
+    def saturated(self, x: torch.Tensor) -> torch.Tensor:
+        """Where x saturates: |alpha x| > 2, tanh above 0.96. The probes log the share of these."""
+        return (self.alpha * x).abs() > 2
+
     def extra_repr(self) -> str:
         """What `print(net)` shows."""
         return f"{self.dim}, alpha={self.start}"

@@ -1,0 +1,156 @@
+"""Activations: how large they are, how they spread and what dies, on one fixed validation batch.
+
+In eval mode, in the trainer's precision; statistics in float32 or better, over real positions only.
+Every series is defined in docs/probes.md. Legend: B batch, T time, C channels, V vocabulary.
+"""
+
+import math
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+import lightning.pytorch as pl
+import torch
+from torch import nn
+from torch.nn import functional as F
+
+from model.lit import PADDING, LitGPT, logits_of
+from model.probes.attention import attention_statistics
+from model.probes.schedule import due, fixed_batch
+from model.probes.sites import norm_sites, series
+
+DEAD = 1e-3  # a GELU's output below this, for every token of the batch
+
+Values = dict[str, torch.Tensor]
+Look = Callable[[torch.Tensor, torch.Tensor, torch.Tensor], Values]  # input, output, real
+
+
+class Activations(pl.Callback):
+    """Logs the activations of the net as a due step left it; hooks are there only meanwhile.
+
+    Args:
+        every: optimizer steps between two looks; also at the first and the last step.
+    """
+
+    def __init__(self, every: int) -> None:
+        self.every = every
+
+    def on_train_start(self, trainer: pl.Trainer, task: pl.LightningModule) -> None:
+        """The batch is the same at each look."""
+        self.batch = fixed_batch(trainer)
+
+    def on_train_batch_end(
+        self,
+        trainer: pl.Trainer,
+        task: pl.LightningModule,
+        outputs: Any,
+        batch: torch.Tensor,
+        batch_idx: int,
+    ) -> None:
+        """Look, when the step that this micro-batch completed is due."""
+        complete = (batch_idx + 1) % trainer.accumulate_grad_batches == 0
+        if complete and due(trainer.global_step, self.every, trainer.max_steps):
+            assert isinstance(task, LitGPT)
+            with trainer.precision_plugin.forward_context():
+                values = measure(task.net, self.batch)
+            task.log_now(values)
+
+
+@torch.no_grad()
+def measure(net: nn.Module, batch: torch.Tensor) -> dict[str, float]:
+    """All statistics of a batch (B, T + 1) in eval mode; the mode is put back, hooks are removed.
+
+    It is the uncompiled forward that runs: compiled code does not see hooks that came later.
+    """
+    real = batch[:, 1:] != PADDING
+    values: Values = {}
+    training = net.training
+    hooks = watch(net, real, values)
+    net.eval()
+    try:
+        logits = selected(logits_of(net.forward, batch[:, :-1], real), real)  # (N, V)
+    finally:
+        net.train(training)
+        for hook in hooks:
+            hook.remove()
+    values["probe/logits_rms"] = rms(logits)
+    values["probe/log_z"] = logits.logsumexp(-1).mean()
+    numbers = torch.stack(list(values.values())).tolist()
+    return dict(zip(values, numbers, strict=True))
+
+
+def watch(net: Any, real: torch.Tensor, values: Values) -> list[Any]:
+    """Hooks that write to `values` what a forward pass on positions `real` (B, T) shows."""
+
+    def hook(module: nn.Module, look: Look) -> Any:
+        return module.register_forward_hook(lambda _, xs, y: values.update(look(xs[0], y, real)))
+
+    hooks = [hook(norm, partial(at_norm, name, norm)) for name, norm in norm_sites(net).items()]
+    for n, block in enumerate(net.blocks):
+        hooks += [hook(block, partial(at_block, n)), hook(block.mlp.fc, partial(at_gelu, n))]
+        hooks += watch_attention(n, block.attention, real, values)
+    return hooks
+
+
+def watch_attention(n: int, attention: Any, real: torch.Tensor, values: Values) -> list[Any]:
+    """Hooks that catch q and k (B, T, H, D) and look at them when the attention is through."""
+    caught: Values = {}
+
+    def split(_: nn.Module, xs: Any, y: torch.Tensor) -> None:
+        caught["q"], caught["k"], _v = y.unflatten(-1, (3, attention.n_head, -1)).unbind(2)
+
+    def look(*_: Any) -> None:
+        q, k = wide(caught.pop("q")), wide(caught.pop("k"))
+        for what, value in attention_statistics(q, k, real).items():
+            values[series(what, f"blocks.{n}")] = value
+
+    hooks = [attention.qkv.register_forward_hook(split)]
+    for part, norm in (("q", attention.q_norm), ("k", attention.k_norm)):
+        if norm is not None:
+            hooks.append(norm.register_forward_hook(lambda _, xs, y, p=part: caught.update({p: y})))
+    return [*hooks, attention.register_forward_hook(look)]
+
+
+def at_norm(name: str, norm: Any, x: torch.Tensor, y: torch.Tensor, real: torch.Tensor) -> Values:
+    """A norm's input x and output y, (B, T, ...); more of one that can say where it saturates."""
+    x, y = selected(x, real), selected(y, real)
+    mean = x.mean()
+    std = rms(x - mean)  # torch.var_mean takes five times as long
+    values = {"input_mean": mean, "input_std": std, "output_rms": rms(y)}
+    if hasattr(norm, "saturated"):
+        values["saturated"] = norm.saturated(x).to(x.dtype).mean()
+    if isinstance(getattr(norm, "alpha", None), nn.Parameter):
+        values["alpha_times_std"] = (norm.alpha * std).mean()
+    return {series(what, name): value for what, value in values.items()}
+
+
+def at_block(n: int, x: torch.Tensor, y: torch.Tensor, real: torch.Tensor) -> Values:
+    """Block n's input x and output y (B, T, C): the residual stream."""
+    values = {}
+    for place, z in ((n, x), (n + 1, y)) if n == 0 else ((n + 1, y),):
+        z = selected(z, real)
+        values[f"probe/residual_rms/{place}"] = rms(z)
+        values[f"probe/residual_peak/{place}"] = torch.linalg.vector_norm(z, math.inf) / rms(z)
+    return values
+
+
+def at_gelu(n: int, x: torch.Tensor, z: torch.Tensor, real: torch.Tensor) -> Values:
+    """Share of block n's hidden units, z (B, T, 4 C) before the GELU, that are dead."""
+    most = torch.linalg.vector_norm(F.gelu(selected(z, real)), math.inf, dim=0)  # (4 C,)
+    return {f"probe/dead_gelu/{n}": wide(most < DEAD).mean()}
+
+
+def selected(x: torch.Tensor, real: torch.Tensor) -> torch.Tensor:
+    """The real positions of x (B, T, ...): (N, ...)."""
+    return wide(x[real])
+
+
+def wide(x: torch.Tensor) -> torch.Tensor:
+    """In float32 or better."""
+    return x.to(torch.promote_types(x.dtype, torch.float32))
+
+
+def rms(x: torch.Tensor) -> torch.Tensor:
+    """Root mean square of all numbers."""
+    norm: torch.Tensor = torch.linalg.vector_norm(x)
+    return norm / math.sqrt(x.numel())
