@@ -1,0 +1,58 @@
+"""Scale-invariant weights: those whose length the net does not feel, only their direction.
+
+A gradient stands at right angles to such a weight, so every step makes it longer, and the longer
+it is the less the next one turns it: the LayerNorm paper's implicit decay of the learning rate
+(Ba et al. 2016, https://arxiv.org/abs/1607.06450, section 5.2.2; van Laarhoven 2017,
+https://arxiv.org/abs/1706.05350). `probe/weight_norm_*` and `probe/angle_*` show it.
+"""
+
+import copy
+from typing import Any
+
+import torch
+
+from model.probes.weights import matrices_of
+from model.statistics import with_statistics
+
+
+@torch.no_grad()
+def scale_invariant(net: Any) -> list[str]:
+    """The matrices of a net that can be doubled without a change of its logits in training.
+
+    Measured, so right for any norm, placement and site: in float64 on a copy, without dropout and
+    eps, with batch statistics where a norm has them. It is a property of the architecture: the
+    matrices are drawn anew, and what starts at zero, such as biases and gates, lest it hide one.
+
+    Args:
+        net: GPT; nothing of it changes, nor does the global generator.
+
+    Returns:
+        Names such as `blocks.0.attention.proj`, those of q, k and v apart.
+    """
+    net = copy.deepcopy(net).cpu().double().eval()
+    for norm in with_statistics(net):
+        norm.train()
+    for module in net.modules():
+        if hasattr(module, "eps"):
+            module.eps = 0.0
+    draw = torch.Generator().manual_seed(0)
+    for name, matrix in matrices_of(net).items():
+        size = 1.0 if "embedding" in name else 0.5 * matrix.shape[1] ** -0.5
+        matrix.normal_(std=size, generator=draw)
+    for parameter in net.parameters():
+        if not parameter.any():
+            parameter.normal_(generator=draw)
+    start = copy.deepcopy(net.state_dict())
+    rows, length = 4, min(16, net.block_size)
+    idx = torch.randint(len(net.token_embedding.weight), (rows, length), generator=draw)
+
+    def logits(doubled: str | None) -> torch.Tensor:
+        net.load_state_dict(start)  # running statistics move, too
+        if doubled is not None:
+            matrices_of(net)[doubled].mul_(2)
+        return net(idx)  # type: ignore[no-any-return]
+
+    before = logits(None)
+    limit = 1e-12 * before.square().mean().sqrt()
+    names = list(matrices_of(net))
+    return [name for name in names if (logits(name) - before).abs().max() <= limit]

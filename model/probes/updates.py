@@ -1,0 +1,106 @@
+"""Updates: the gradient of a step, what the step does to the weights, and the gains of the norms.
+
+Every series is defined in docs/probes.md. Nothing is computed on a step that is not due, but one
+comparison that counts clipped steps.
+"""
+
+from typing import Any
+
+import lightning.pytorch as pl
+import torch
+from torch import nn
+from torch.optim.optimizer import Optimizer
+
+from model.lit import LitGPT
+from model.probes.schedule import due
+from model.probes.sites import norm_sites, series
+from model.probes.weights import Changes, kind_of, norm_by
+
+Tensors = dict[str, torch.Tensor]
+
+
+class Updates(pl.Callback):
+    """Logs the gradients, the update and the weights of each due step.
+
+    Args:
+        every: optimizer steps between two looks; also at the first and the last step.
+    """
+
+    def __init__(self, every: int) -> None:
+        self.every = every
+        self.steps, self.clipped = 0, torch.tensor(0)  # since the last multiple of `every`
+        self.gradients: dict[str, float] = {}
+        self.changes: Changes | None = None  # between the two halves of a due step
+
+    def on_before_optimizer_step(
+        self, trainer: pl.Trainer, task: pl.LightningModule, optimizer: Optimizer
+    ) -> None:
+        """Look at a due step's gradients: accumulated, unscaled, and not clipped yet."""
+        assert isinstance(task, LitGPT)
+        if due(trainer.global_step + 1, self.every, trainer.max_steps):
+            self.gradients = gradient_norms(task.net)
+            self.changes = Changes(task.net)
+
+    def on_train_batch_end(
+        self,
+        trainer: pl.Trainer,
+        task: pl.LightningModule,
+        outputs: Any,
+        batch: torch.Tensor,
+        batch_idx: int,
+    ) -> None:
+        """Count the step that this micro-batch completed; log it if it is due."""
+        assert isinstance(task, LitGPT)
+        if (batch_idx + 1) % trainer.accumulate_grad_batches:
+            return
+        self.steps += 1
+        if trainer.gradient_clip_val:
+            self.clipped = self.clipped + (task.grad_norm > trainer.gradient_clip_val).cpu()
+        if self.changes is not None:
+            values = self.gradients | self.changes.measure() | gains(task.net)
+            self.changes = None
+            task.log_now(values | {"probe/clipped_share": int(self.clipped) / self.steps})
+        if trainer.global_step % self.every == 0:
+            self.steps, self.clipped = 0, torch.tensor(0)
+
+    def on_save_checkpoint(
+        self, trainer: pl.Trainer, task: pl.LightningModule, checkpoint: dict[str, Any]
+    ) -> None:
+        """Keep the count: not as this callback's state, which a run without it would warn about."""
+        checkpoint["clipped"] = {"steps": self.steps, "clipped": int(self.clipped)}
+
+    def on_load_checkpoint(
+        self, trainer: pl.Trainer, task: pl.LightningModule, checkpoint: dict[str, Any]
+    ) -> None:
+        """Take it up again, if the checkpoint's run counted."""
+        count = checkpoint.get("clipped", {"steps": 0, "clipped": 0})
+        self.steps, self.clipped = count["steps"], torch.tensor(count["clipped"])
+
+
+def gradient_norms(net: nn.Module) -> dict[str, float]:
+    """Norm of the gradient of each block and of each kind of parameter."""
+    named = net.named_parameters()
+    gradients = {name: p.grad for name, p in named if p.grad is not None}
+    blocks = {name: z for name, z in gradients.items() if name.startswith("blocks.")}
+    norms = norm_by(lambda name: name.split(".")[1], blocks) | norm_by(kind_of, gradients)
+    return {f"probe/grad_norm/{place}": norm for place, norm in norms.items()}
+
+
+def gains(net: nn.Module) -> dict[str, float]:
+    """Mean, least, greatest and share of negative gains, over the blocks of each family of sites.
+
+    A gain is a norm's parameter that is called `weight`.
+    """
+    families: dict[str, list[torch.Tensor]] = {}
+    for name, norm in norm_sites(net).items():
+        family = series("", name).removeprefix("probe/_").split("/")[0]
+        for parameter, value in norm.named_parameters():
+            if parameter.split(".")[-1] == "weight":
+                families.setdefault(family, []).append(value.detach().flatten())
+    values: dict[str, float] = {}
+    for family, parts in families.items():
+        gain = torch.cat(parts).to(torch.promote_types(parts[0].dtype, torch.float32))
+        of = {"mean": gain.mean(), "min": gain.amin(), "max": gain.amax()}
+        of["negative"] = (gain < 0).to(gain.dtype).mean()
+        values |= {f"probe/gain_{what}/{family}": float(value) for what, value in of.items()}
+    return values
