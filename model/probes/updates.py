@@ -55,7 +55,7 @@ class Updates(pl.Callback):
             return
         self.steps += 1
         if trainer.gradient_clip_val:
-            self.clipped = self.clipped + (task.grad_norm > trainer.gradient_clip_val).cpu()
+            self.clipped = self.clipped + (task.grad_norm > trainer.gradient_clip_val)
         if self.changes is not None:
             values = self.gradients | self.changes.measure() | gains(task.net)
             self.changes = None

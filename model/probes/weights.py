@@ -94,6 +94,6 @@ class Changes:
             values[series("weight_norm", place)] = math.sqrt(square)
             length = math.sqrt(ww[name])
             along = dw[name] / length if length else 0.0
-            across = math.sqrt(max(0.0, dd[name] - along**2))
+            across = math.sqrt(max(0.0, dd[name] - along * along))
             values[series("angle", place)] = math.degrees(math.atan2(across, length + along))
         return values

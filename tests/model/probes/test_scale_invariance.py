@@ -46,6 +46,7 @@ def gpt(**changes: Any) -> GPT:
         ({"norm": DyT}, []),
         ({"qk_norm": RMSNorm}, QK),
         ({"qk_norm": DyT}, []),
+        ({"qk_norm": RMSNorm, "bias": True}, []),
         ({"qk_norm": RMSNorm, "placement": "sandwich"}, QK + BRANCHES),
     ],
     ids=str,

@@ -88,16 +88,6 @@ def test_a_resumed_run_logs_the_values_of_one_that_was_never_stopped(
     assert any(0 < float(value) < 1 for _, _, value in clipped)
 
 
-def test_a_run_goes_on_with_other_probes_or_none_without_a_warning(
-    tmp_path: Path, run: Run, resume: Run
-) -> None:
-    folder = run(tmp_path / "run", "trainer.max_steps=2", "scheduler.total_steps=8")
-    resume(folder, "trainer.max_steps=4", "probes=none")
-    assert not [row for row in logged(folder) if row[0] > 2 and row[1].startswith("probe/")]
-    resume(folder, "trainer.max_steps=6", "probes=default")
-    assert (6, "probe/clipped_share") in [row[:2] for row in logged(folder)]
-
-
 def documented() -> list[re.Pattern[str]]:
     """The names in the tables of docs/probes.md."""
     names = re.findall(r"^\| `(probe/[^`]+)` \|", (ROOT / "docs" / "probes.md").read_text(), re.M)

@@ -6,6 +6,7 @@ Reference: the same steps of SGD by hand, gradients from torch.autograd, an angl
 import copy
 import math
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import lightning.pytorch as pl
@@ -48,7 +49,9 @@ def task() -> LitGPT:
     return LitGPT(net, optimizer, scheduler, seed=1, log_every=1)
 
 
-def fit(trained: LitGPT, *callbacks: pl.Callback, **options: Any) -> dict[int, dict[str, float]]:
+def fit(
+    trained: LitGPT, *callbacks: pl.Callback, ckpt_path: Path | None = None, **options: Any
+) -> dict[int, dict[str, float]]:
     """Train on the CPU; returns what was logged, by step."""
     logged: dict[int, dict[str, float]] = {}
 
@@ -59,7 +62,7 @@ def fit(trained: LitGPT, *callbacks: pl.Callback, **options: Any) -> dict[int, d
     off = ("logger", "enable_checkpointing", "enable_progress_bar", "enable_model_summary")
     options = {"max_epochs": -1, "limit_val_batches": 0, **dict.fromkeys(off, False), **options}
     trainer = pl.Trainer(accelerator="cpu", devices=1, callbacks=list(callbacks), **options)
-    trainer.fit(trained, datamodule=Batches())
+    trainer.fit(trained, datamodule=Batches(), ckpt_path=ckpt_path, weights_only=True)
     return logged
 
 
@@ -174,6 +177,16 @@ def test_the_share_of_clipped_steps_is_of_those_since_the_last_multiple_of_every
     for step in range(1, 8):
         share = sum(groups[step]) / len(groups[step]) if step in groups else None
         assert shares[step] == share
+
+
+@pytest.mark.filterwarnings("ignore:.*not resumable")  # Lightning's, of the loader
+def test_a_run_goes_on_with_these_probes_or_without_and_nothing_warns(tmp_path: Path) -> None:
+    for before, after in (([], [Updates(every=1)]), ([Updates(every=1)], [])):
+        first = task()
+        fit(first, *before, max_steps=2)
+        first.trainer.save_checkpoint(tmp_path / "last.ckpt")
+        found = fit(task(), *after, max_steps=3, ckpt_path=tmp_path / "last.ckpt")
+        assert ("probe/clipped_share" in found[3]) is bool(after)
 
 
 def test_nothing_is_copied_or_measured_on_a_step_that_is_not_due(
