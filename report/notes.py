@@ -116,7 +116,7 @@ def footnotes(study: Study, summary: pd.DataFrame, tuned: list[Tuned]) -> list[N
     notes = [
         *about_failures(study, summary),
         *about_seeds(study, summary),
-        *about_training_loss(study, summary),
+        *about_training_loss(study),
         *about_lengths(study, summary),
         *about_rates(study, tuned),
         *about_time(study),
@@ -193,26 +193,24 @@ def about_seeds(study: Study, summary: pd.DataFrame) -> list[Note]:
     return notes
 
 
-def about_training_loss(study: Study, summary: pd.DataFrame) -> list[Note]:
-    """A norm whose training sees what it is to predict."""
+def about_training_loss(study: Study) -> list[Note]:
+    """A norm whose training sees what it is to predict, and what that is worth to it."""
     runs = study.reported
-    leaking = [
-        arm for arm in study.arms if runs[runs.arm == arm].causal_in_training.eq(False).any()
-    ]
+    leaking = set(runs[runs.causal_in_training.eq(False)].arm)
     if not leaking:
         return []
+    arms = [arm for arm in study.arms if arm in leaking]
     text = (
-        f"The statistics of {', '.join(leaking)} include later characters while training, so the "
-        "training loss (the curve) is helped by text that is to be predicted. Losses in the tables "
-        "are all taken in evaluation mode, where that cannot be{}."
+        f"The statistics of {', '.join(arms)} include later characters while training, so the "
+        "training loss (the curve) is helped by text that is to be predicted. Losses are taken in "
+        "evaluation mode, where that cannot be, in all tables but that on batch statistics."
     )
-    known = summary.leak[leaking].dropna()
-    size = "; ".join(f"{arm} {leak:.2g}" for arm, leak in known.items())
-    but = " (but for the column with batch statistics)" if len(known) else ""
-    text = text.format(but)
-    if size:
-        text += f" The help (the leak, nats per character at the end of training): {size}."
-    return [Note(text, leaking)]
+    leaks = {arm: study.of(arm).leak.mean() for arm in arms}
+    known = [f"{arm} {leak:.2g}" for arm, leak in leaks.items() if pd.notna(leak)]
+    if known:
+        text += " The help (the leak, nats per character at the end of training): "
+        text += f"{'; '.join(known)}."
+    return [Note(text, arms)]
 
 
 def about_lengths(study: Study, summary: pd.DataFrame) -> list[Note]:

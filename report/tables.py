@@ -150,17 +150,21 @@ def readings(content: Content) -> Table | None:
     """BatchNorm read three ways, and its leak."""
     if content.study.reported.empty:
         return None
-    read = content.summary.dropna(subset=["val_batch"])
     rows = []
-    for arm, row in read.iterrows():
-        ways = [number(row[name]) for name in ("val_final", "val_reestimated", "val_batch")]
-        rows.append([marked(content, str(arm)), *ways, number(row.leak, 4, sign=True)])
+    for arm in content.study.arms:
+        every = content.study.of(arm)
+        read = every.dropna(subset=["val_batch"])
+        mean = read[["val_final", "val_reestimated", "val_batch"]].mean()
+        n = f"{len(read)}" if len(read) == len(every) else f"{len(read)} of {len(every)}"
+        leak = number(read.leak.mean(), 4, sign=True)
+        rows += [[marked(content, arm), n, *map(number, mean), leak]] * (len(read) > 0)
     if not rows:
         return None
-    columns = ["condition", "running", "re-estimated", "batch", "leak"]
+    columns = ["condition", "n", "running", "re-estimated", "batch", "leak"]
     caption = (
         "Norms with batch statistics: final validation loss read three ways, and the leak; means "
-        "over seeds, nats per character. Running: the statistics that training kept, as in all "
+        "over the n runs that ended with these readings, even if they count as failed: then this "
+        "may say why. Nats per character. Running: the statistics that training kept, as in all "
         "other tables. Re-estimated: their averages over training batches with the final weights. "
         "Batch: each batch's own, in batches of the training size, on which they depend; as in "
         "training, later characters are in them. Leak: how much such characters lower the loss in "

@@ -194,14 +194,12 @@ def test_batch_statistics_are_read_three_ways_side_by_side_only_where_there_are_
     content = gather([tmp_path])
     table = readings(content)
     assert table is not None
-    assert table.columns[1:] == ["running", "re-estimated", "batch", "leak"]
-    assert [row[1:] for row in table.rows] == [["2.500", "2.250", "2.125", "+0.0200"]]
+    assert table.columns[1:] == ["n", "running", "re-estimated", "batch", "leak"]
+    assert [row[1:] for row in table.rows] == [["2", "2.500", "2.250", "2.125", "+0.0200"]]
     assert table.rows[0][0].startswith("batchnorm")
-    assert "(the leak, nats per character at the end of training): batchnorm 0.02" in notes_of(
-        tmp_path
-    )
-    text = compare(tmp_path)
+    text = " ".join(compare(tmp_path).split())
     assert "Batch statistics" in text
+    assert "(the leak, nats per character at the end of training): batchnorm 0.02" in text
     page = (tmp_path / "comparison/report.html").read_text()
     assert "<h2>Batch statistics</h2>" in page and "re-estimated" in page
     summary = pd.read_csv(tmp_path / "comparison/summary.csv", index_col="condition")
@@ -210,9 +208,22 @@ def test_batch_statistics_are_read_three_ways_side_by_side_only_where_there_are_
     )
     runs = pd.read_csv(tmp_path / "comparison/runs.csv", index_col="run")
     assert runs.leak[["b1", "b2"]].tolist() == [0.01, 0.03]
-    old = compare(tmp_path / "old", baseline="batchnorm")
-    assert "Batch statistics" not in old
-    assert "Batch statistics" not in (tmp_path / "old/comparison/report.html").read_text()
+    assert "batchnorm" in notes_of(tmp_path / "old")
+    assert readings(gather([tmp_path / "old"], baseline="batchnorm")) is None
+
+
+def test_a_run_that_failed_to_learn_is_still_read_three_ways(
+    tmp_path: Path, write_run: Write
+) -> None:
+    """By running statistics it has failed; with others it may not have. No reading, no part."""
+    read = {"val_final": 3.5, "val_reestimated": 3.25, "val_batch": 2.0, "leak": 1.0}
+    write_run(tmp_path / "b1", "batchnorm", 1, result=read)
+    write_run(tmp_path / "b2", "batchnorm", 2, result={"status": "diverged", "val_final": None})
+    content = gather([tmp_path], baseline="batchnorm")
+    assert content.summary.failed["batchnorm"] == 2
+    table = readings(content)
+    assert table is not None
+    assert table.rows[0][1:] == ["1 of 2", "3.500", "3.250", "2.000", "+1.0000"]
 
 
 @pytest.mark.parametrize("norms", [1, 12])
