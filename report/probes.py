@@ -9,7 +9,9 @@ from report.curves import curve_of
 from report.draw import Drawn, Look, add_legend, canvas, finish
 from report.study import Study
 
-MOST = 12  # figures: a page is no archive
+MOST, FEWEST_POINTS = 8, 3  # figures: a page is no archive; and points of a curve
+FIRST = """residual_rms grad_norm input_std_attention_norm tid_mean_attention_norm loss_running
+    loss_batch leak attention_entropy""".split()  # says most of a norm; the rest comes after
 
 
 def draw_probes(study: Study, colours: dict[str, Look]) -> dict[str, Drawn]:
@@ -20,12 +22,23 @@ def draw_probes(study: Study, colours: dict[str, Look]) -> dict[str, Drawn]:
     for name in probes:
         stem = re.sub(r"[/._-]?\d+$", "", name)
         families.setdefault(stem, []).append(name)
-    drawn = {}
-    for stem, names in list(families.items())[:MOST]:
+    rank = {f"probe/{what}": i for i, what in enumerate(FIRST)}
+    drawn: dict[str, Drawn] = {}
+    for stem in sorted(families, key=lambda stem: rank.get(stem, len(FIRST))):
+        names = families[stem]
+        if len(names) == 1 and points(study, names[0]) < FEWEST_POINTS:
+            continue
+        if len(drawn) == MOST:
+            break
         file = re.sub(r"\W+", "_", stem)
         figure = by_layer(file, study, colours, stem, names)
         drawn[file] = figure if len(names) > 1 else over_steps(file, study, colours, names[0])
     return drawn
+
+
+def points(study: Study, name: str) -> int:
+    """How often a probe was logged in the run that has most of it."""
+    return max(int(c[name].count()) if name in c else 0 for c in study.runs.curves.values())
 
 
 def by_layer(

@@ -218,7 +218,7 @@ def test_tid_sees_the_dropout_that_training_will_have() -> None:
 
 def test_looks_are_at_due_steps_and_readings_at_evaluations_after_each_multiple() -> None:
     trainer, task, logged = setting(gpt(BatchNorm))
-    probe, looked, read = BatchStatistics(every=4, read_every=6), [], []
+    probe, looked, read = BatchStatistics(every=4, read_every=5), [], []
     for step in range(1, 10):  # two micro-batches each, an evaluation each 4 steps and at the end
         for k in (2 * step - 2, 2 * step - 1):
             logged.clear()
