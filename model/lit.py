@@ -189,10 +189,9 @@ class LitGPT(pl.LightningModule):
         second = torch.arange(before.shape[1], device=batch.device) >= half
         after = torch.where(real & second, (before + 1) % (before.max() + 1), before)
         logits = []
-        for tokens in (before, after):
+        for tokens, fresh in ((before, copy.deepcopy(net)), (after, net)):  # statistics move
             with torch.random.fork_rng():
                 torch.manual_seed(0)  # the same dropout both times
-                fresh = copy.deepcopy(net)  # running statistics move
                 logits.append(logits_of(fresh, tokens, real)[real & ~second])  # (positions, V)
         change, rms = (logits[0] - logits[1]).abs().max(), logits[0].square().mean().sqrt()
         return float(change / rms) if change else 0.0
