@@ -56,7 +56,7 @@ def train(cfg: DictConfig, folder: Path, overrides: list[str]) -> float:
         plugins=[AtomicCheckpointIO()],
     )
     run_folder.write_start(folder, config, overrides, data.tokenizer.to_str(pretty=True))
-    log.info(f"norm={cfg.norm_name} seed={cfg.seed} {data.describe()}")
+    log.info(f"norm={cfg.norm_name} seed={cfg.seed} {data.describe()}\n{task.describe()}")
     if cfg.compile:
         net.compile()
     result = outcome.fit(trainer, task, data, cfg.resume, stop)

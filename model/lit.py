@@ -18,6 +18,8 @@ from torch.nn import functional as F
 from torch.optim.lr_scheduler import LambdaLR
 from torch.optim.optimizer import Optimizer
 
+from model.summary import summary
+
 PADDING = -1  # as data/lines.py has it
 
 
@@ -203,6 +205,10 @@ class LitGPT(pl.LightningModule):
     def on_load_checkpoint(self, checkpoint: dict[str, Any]) -> None:
         """Take it up again."""
         self.loss_initial = checkpoint["loss_initial"]
+
+    def describe(self) -> str:
+        """A few lines for the console: which norm stands where."""
+        return summary(self.net)
 
     def log_now(self, values: dict[str, float]) -> None:
         """Hand values to every logger (`self.log` would cost 0.7 ms a step)."""
