@@ -23,6 +23,8 @@ from typing import IO, Any
 
 import yaml
 
+from job import tensorboard
+
 
 class Refused(ValueError):
     """The folder holds a run that this command must not touch."""
@@ -118,7 +120,9 @@ def write_failure(folder: Path, cfg: Any, overrides: list[str], error: Exception
     if isinstance(error, Refused) or "at_init" in cfg or (folder / "result.json").exists():
         return  # what only measures is no run
     who = {"norm": cfg.get("norm_name"), "seed": cfg.get("seed"), "overrides": overrides}
-    write_result(folder, {"status": "failed", "error": one_line(error), **who, **environment()})
+    result = {"status": "failed", "error": one_line(error), **who, **environment()}
+    write_result(folder, result)
+    tensorboard.write_row(folder, cfg, result)
 
 
 def one_line(error: BaseException) -> str:
@@ -139,12 +143,17 @@ def one_line(error: BaseException) -> str:
 
 
 def write_result(folder: Path, result: dict[str, Any]) -> None:
-    """Write result.json in one piece; a loss that is not finite becomes null (JSON has no NaN)."""
+    """Write result.json in one piece; of a run that trained, also TensorBoard's row of HPARAMS.
+
+    A loss that is not finite becomes null (JSON has no NaN).
+    """
     finite = {
         k: None if isinstance(v, float) and not math.isfinite(v) else v for k, v in result.items()
     }
     with replace_file(folder / "result.json", "w") as file:
         json.dump(finite, file, indent=2, ensure_ascii=False)
+    if "config" in result:
+        tensorboard.write_row(folder, result["config"], finite)
 
 
 def read_result(folder: Path) -> dict[str, Any]:

@@ -7,15 +7,33 @@ from typing import Any
 import torch
 from lightning.pytorch.loggers import Logger, TensorBoardLogger
 
+from job import tensorboard
 from job.folder import replace_file
 
 
 class Events(TensorBoardLogger):
     """TensorBoard's events in the run folder, one file a leg.
 
-    Stays open when training ends well: the sample comes after, and closes it. Writes
-    no hparams.yaml: the configuration has a file of its own.
+    It begins with what is there once: the charts' layout and the configuration. Stays open when
+    training ends well: the sample comes after, and closes it. Writes no hparams.yaml: the
+    configuration has a file of its own.
     """
+
+    def __init__(self, folder: Path, *, start: int) -> None:
+        # points are on disk after 10 s at the latest, also when the program is killed
+        purge = start + 1 if start else None
+        super().__init__(folder, name="", version="", purge_step=purge, flush_secs=10)
+        self.folder, self.start = folder, start
+
+    def log_graph(self, *args: Any, **kwargs: Any) -> None:
+        """Begin a leg; Lightning calls this once, before training."""
+        self.experiment.add_custom_scalars(tensorboard.LAYOUT)
+        config = (self.folder / ".hydra" / "config.yaml").read_text("utf-8")
+        self.log_text("configuration", config, self.start)
+
+    def log_text(self, name: str, text: str, step: int) -> None:
+        """Show a text as it is."""
+        self.experiment.add_text(name, tensorboard.verbatim(text), step)
 
     def save(self) -> None:
         """Write what waits."""
@@ -76,5 +94,4 @@ def loggers(folder: Path, resume: str | None) -> list[Logger]:
     start = 0
     if resume:
         start = torch.load(resume, map_location="cpu", weights_only=True)["global_step"]
-    events = Events(folder, name="", version="", purge_step=start + 1 if start else None)
-    return [events, MetricsCSV(folder / "metrics.csv", start=start)]
+    return [Events(folder, start=start), MetricsCSV(folder / "metrics.csv", start=start)]

@@ -82,10 +82,9 @@ def measured(
 
 
 def write_sample(task: Any, data: Any, folder: Path, **how: Any) -> None:
-    """Write sample.txt, and show it in TensorBoard verbatim (indented: code in Markdown)."""
+    """Write sample.txt, and show it in TensorBoard; its events end here."""
     text = data.sample(task.net.eval(), **how)
     (folder / "sample.txt").write_text(text, "utf-8")
-    indented = "".join(f"    {line}\n" for line in text.split("\n"))
-    events = task.trainer.logger.experiment
-    events.add_text("sample", indented, task.trainer.global_step)
-    events.close()
+    events = task.trainer.logger
+    events.log_text("sample", text, task.trainer.global_step)
+    events.experiment.close()

@@ -11,6 +11,7 @@ import runpy
 import signal
 import sys
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -37,8 +38,8 @@ LOSSES = ["loss_initial", "val_best", "val_best_step", "val_final", "test_final"
 LOSSES += ["train_final", "leak", "steps", "tokens"]  # what stopping and going on must not change
 
 
-@pytest.fixture
-def compose_config() -> Iterator[Callable[..., DictConfig]]:
+@contextmanager
+def composing() -> Iterator[Callable[..., DictConfig]]:
     """Compose the full configuration as a job would see it, `${hydra:...}` included."""
 
     def composed(*overrides: str) -> DictConfig:
@@ -51,6 +52,13 @@ def compose_config() -> Iterator[Callable[..., DictConfig]]:
     with initialize_config_dir(str(ROOT / "configs"), version_base="1.3"):
         yield composed
     HydraConfig.instance().cfg = None
+
+
+@pytest.fixture
+def compose_config() -> Iterator[Callable[..., DictConfig]]:
+    """The same, while a test runs."""
+    with composing() as composed:
+        yield composed
 
 
 @pytest.fixture(autouse=True)

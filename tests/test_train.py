@@ -13,6 +13,7 @@ from tensorboard.backend.event_processing.event_accumulator import EventAccumula
 
 import data.corpus
 from job.folder import read_result
+from job.tensorboard import verbatim
 from tests.conftest import EXPERIMENTS, NORMS
 
 FIELDS = """status error norm placement seed overrides config steps tokens loss_initial val_best
@@ -163,7 +164,7 @@ def test_tensorboard_holds_the_curves_and_the_sample_in_one_run(
     tmp_path: Path, run: Callable[..., Path]
 ) -> None:
     folder = run(tmp_path / "run", "trainer.max_steps=10", "sample.max_new_tokens=50")
-    assert [path.parent for path in tmp_path.rglob("events.out*")] == [folder]
+    assert {path.parent for path in tmp_path.rglob("events.out*")} == {folder}
     events = EventAccumulator(str(folder)).Reload()
     scalars = set(events.Tags()["scalars"])
     assert scalars >= {"loss/train", "loss/val", "optim/lr", "optim/grad_norm", "tokens"}
@@ -173,8 +174,7 @@ def test_tensorboard_holds_the_curves_and_the_sample_in_one_run(
     (text,) = events.Tensors("sample/text_summary")
     sample = (folder / "sample.txt").read_text()
     assert len(sample) == 50
-    shown = text.tensor_proto.string_val[0].decode()
-    assert [line[4:] for line in shown.split("\n")[:-1]] == sample.split("\n")
+    assert text.tensor_proto.string_val[0].decode() == verbatim(sample)
 
 
 def test_no_clipping_is_what_null_and_zero_mean(tmp_path: Path, run: Callable[..., Path]) -> None:
