@@ -18,3 +18,15 @@ def fixed_batch(trainer: pl.Trainer) -> torch.Tensor:
     data = trainer.datamodule  # type: ignore[attr-defined]
     windows: torch.Tensor = next(iter(data.val_dataloader()))[: data.batch_size]
     return windows.to(trainer.lightning_module.device)
+
+
+def sparse(trainer: pl.Trainer, points: int) -> bool:
+    """Whether this evaluation is looked at too: about `points` of a run's are, and the last.
+
+    It is the first one in its share (one of `points`) of the steps; so a resumed run takes those
+    that it would have taken.
+    """
+    assert isinstance(trainer.val_check_interval, int)
+    step, last = trainer.global_step, trainer.max_steps
+    before = step - trainer.val_check_interval // trainer.accumulate_grad_batches
+    return step == last or step * points // last > before * points // last
