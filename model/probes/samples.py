@@ -3,6 +3,7 @@
 from typing import Any
 
 import lightning.pytorch as pl
+import torch
 
 from model.probes.schedule import sparse
 
@@ -24,7 +25,8 @@ class Samples(pl.Callback):
         if trainer.sanity_checking or not sparse(trainer, self.points):
             return
         training = task.net.training
-        with trainer.precision_plugin.forward_context():
+        eager = torch.compiler.set_stance("force_eager")  # or each length would be compiled
+        with trainer.precision_plugin.forward_context(), eager:
             text = trainer.datamodule.sample(task.net.eval(), seed=task.seed, **self.how)  # type: ignore[attr-defined]
         task.net.train(training)
         trainer.logger.log_text("sample/while_training", text, trainer.global_step)  # type: ignore[union-attr]

@@ -58,6 +58,17 @@ def test_looking_is_in_eval_mode_and_leaves_no_trace() -> None:
     assert all(module.training and not module._forward_hooks for module in net.modules())
 
 
+def test_a_compiled_net_is_looked_at_too_and_compiles_nothing_more() -> None:
+    graphs = []
+    net = GPT(**SIZES, norm=LayerNorm)
+    batch = torch.randint(7, (3, 6))
+    expected = values(net, batch)
+    net.compile(backend=lambda graph, inputs: graphs.append(graph) or graph.forward)
+    found = values(net, batch)
+    assert found.keys() == expected.keys() and not graphs
+    assert all(torch.equal(found[name], expected[name]) for name in found)
+
+
 def test_a_histogram_is_that_of_numpy() -> None:
     x = torch.randn(1000, generator=torch.Generator().manual_seed(1))
     counts, edges = np.histogram(x.double().numpy(), BINS)
