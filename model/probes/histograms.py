@@ -5,6 +5,7 @@ side `1_input`, `2_output`, and its parameters (`weight`, `bias`; a single numbe
 On the fixed probe batch, in eval mode, without padding.
 """
 
+import math
 from typing import Any
 
 import lightning.pytorch as pl
@@ -15,7 +16,7 @@ from model.lit import PADDING, logits_of
 from model.probes.schedule import fixed_batch, sparse
 from model.summary import sites
 
-BINS = 64  # TensorBoard draws 30; its own binning takes 30 times as long
+BINS = 64  # of many values; TensorBoard draws 30, and its own binning takes several times as long
 
 
 class Histograms(pl.Callback):
@@ -78,7 +79,10 @@ def values(net: nn.Module, batch: torch.Tensor) -> dict[str, torch.Tensor]:
 
 
 def histogram(x: torch.Tensor) -> dict[str, Any] | None:
-    """BINS equal bins over the finite values, as add_histogram_raw takes them; None without any."""
+    """Equal bins over the finite values, as add_histogram_raw takes them; None without any.
+
+    As many as the root of their number (few values in many bins are a comb), at most BINS.
+    """
     finite = x.flatten().float()
     finite = finite[finite.isfinite()]
     if not finite.numel():
@@ -87,12 +91,13 @@ def histogram(x: torch.Tensor) -> dict[str, Any] | None:
     if most - least <= 1e-6 * max(abs(least), abs(most)):  # a narrow peak, not a point
         half = 0.01 * max(1.0, abs(least))
         least, most = least - half, most + half
+    bins = min(BINS, math.isqrt(finite.numel()))
     return {
         "min": least,
         "max": most,
         "num": finite.numel(),
         "sum": finite.sum().item(),
         "sum_squares": finite.square().sum().item(),
-        "bucket_limits": torch.linspace(least, most, BINS + 1)[1:].tolist(),
-        "bucket_counts": torch.histc(finite, BINS, least, most).tolist(),
+        "bucket_limits": torch.linspace(least, most, bins + 1)[1:].tolist(),
+        "bucket_counts": torch.histc(finite, bins, least, most).tolist(),
     }

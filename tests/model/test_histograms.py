@@ -17,7 +17,7 @@ from job.folder import read_result
 from model.gpt import GPT
 from model.norms.batchnorm import BatchNorm
 from model.norms.layernorm import LayerNorm
-from model.probes.histograms import BINS, histogram, values
+from model.probes.histograms import histogram, values
 from model.probes.schedule import sparse
 from tests.conftest import LOSSES
 
@@ -69,15 +69,16 @@ def test_a_compiled_net_is_looked_at_too_and_compiles_nothing_more() -> None:
     assert all(torch.equal(found[name], expected[name]) for name in found)
 
 
-def test_a_histogram_is_that_of_numpy() -> None:
-    x = torch.randn(1000, generator=torch.Generator().manual_seed(1))
-    counts, edges = np.histogram(x.double().numpy(), BINS)
+@pytest.mark.parametrize(("number", "bins"), [(100, 10), (10_000, 64)])
+def test_a_histogram_is_that_of_numpy(number: int, bins: int) -> None:
+    x = torch.randn(number, generator=torch.Generator().manual_seed(1))
+    counts, edges = np.histogram(x.double().numpy(), bins)
     found = histogram(torch.cat([x, torch.tensor([torch.nan, torch.inf])]))
     assert found is not None
     assert found["bucket_limits"] == pytest.approx(edges[1:], abs=1e-5)
     # float32 edges: a value may fall on the other side of one
     assert np.abs(np.cumsum(found["bucket_counts"]) - np.cumsum(counts)).max() <= 1
-    assert (found["num"], found["min"], found["max"]) == (1000, x.min(), x.max())
+    assert (found["num"], found["min"], found["max"]) == (number, x.min(), x.max())
     assert found["sum_squares"] == pytest.approx(x.double().square().sum().item())
 
 
