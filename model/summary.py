@@ -34,13 +34,14 @@ def summary(net: nn.Module) -> str:
 
 
 def kind_of(parameter: str) -> str:
-    """The kind of a parameter, by its name: embedding, attention, mlp, norm, or its own.
+    """The kind of a parameter, by its name: norm, attention, mlp, gates, embedding.
 
-    >>> kind_of("blocks.0.attention.q_norm.weight"), kind_of("position_embedding.weight")
-    ('norm', 'embedding')
+    >>> kind_of("blocks.0.attention.q_norm.weight"), kind_of("blocks.0.attention.qkv.weight")
+    ('norm', 'attention')
+    >>> kind_of("token_embedding.weight"), kind_of("embed_scale")
+    ('embedding', 'embedding')
     """
     parts = parameter.split(".")
-    for kind in ("norm", "embedding", "attention", "mlp"):
-        if any(part.endswith(kind) for part in parts):
-            return kind
-    return next(part for part in parts if part != "blocks" and not part.isdigit())
+    if any(part.endswith("norm") for part in parts):
+        return "norm"
+    return parts[2] if parts[0] == "blocks" else "embedding"

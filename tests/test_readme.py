@@ -97,8 +97,8 @@ def test_a_python_command_does_what_the_readme_says(
     program: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    runs = sorted((place / "runs").glob("*"), key=lambda path: path.stat().st_mtime)
-    latest = str(runs[-1]) if runs else ""
+    runs = sorted((place / "runs").glob("*/result.json"), key=lambda path: path.stat().st_mtime)
+    latest = str(runs[-1].parent) if runs else ""
     sweeps = sorted(path for path in (place / "sweeps").glob("*") if path.name != "all")
     command = command.replace("runs/<folder>", shlex.quote(latest)).replace("FILE", "play.txt")
     command = command.replace("sweeps/<time>", shlex.quote(str(sweeps[-1])) if sweeps else "")

@@ -17,7 +17,8 @@ from torch.nn import functional as F
 from model.lit import PADDING, LitGPT, logits_of
 from model.probes.attention import attention_statistics
 from model.probes.schedule import due, fixed_batch
-from model.probes.sites import norm_sites, series
+from model.probes.series import series
+from model.summary import sites
 
 DEAD = 1e-3  # a GELU's output below this, for every token of the batch
 
@@ -85,7 +86,7 @@ def watch(net: Any, real: torch.Tensor, values: Values) -> list[Any]:
     def hook(module: nn.Module, look: Look) -> Any:
         return module.register_forward_hook(lambda _, xs, y: values.update(look(xs[0], y, real)))
 
-    hooks = [hook(norm, partial(at_norm, name, norm)) for name, norm in norm_sites(net).items()]
+    hooks = [hook(norm, partial(at_norm, name, norm)) for name, norm in sites(net).items()]
     for n, block in enumerate(net.blocks):
         hooks += [hook(block, partial(at_block, n)), hook(block.mlp.fc, partial(at_gelu, n))]
         hooks += watch_attention(n, block.attention, real, values)

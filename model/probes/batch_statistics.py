@@ -24,7 +24,9 @@ from torch.nn import functional as F
 
 from model.lit import PADDING, logits_of
 from model.probes.schedule import due, fixed_batch
+from model.probes.series import series
 from model.statistics import batch_mode, reestimate, with_statistics
+from model.summary import sites
 
 Losses = Callable[[nn.Module, torch.Tensor, torch.Tensor], torch.Tensor]
 CUTS = 8  # positions at which the leak is measured
@@ -130,36 +132,30 @@ def discrepancies(net: nn.Module, batch: torch.Tensor) -> dict[str, float]:
     these are; padding is left out by the norms. Buffers that did not move do not count.
     """
     keep = with_statistics(net)
-    norms: list[tuple[str, Any]] = [(n, m) for n, m in net.named_modules() if m in keep]
+    norms: list[tuple[str, Any]] = [
+        (site, module)
+        for site, norm in sites(net).items()
+        for module in norm.modules()  # a thin wrapping keeps its statistics one level down
+        if module in keep
+    ]
     before = []
     for _, norm in norms:
         before.append({name: x.clone() for name, x in norm.named_buffers(recurse=False)})
         norm.momentum = 1.0
     losses(net, batch)
     values = {}
-    for (name, norm), run in zip(norms, before, strict=True):
-        now, site = dict(norm.named_buffers(recurse=False)), site_of(name)
+    for (site, norm), run in zip(norms, before, strict=True):
+        now = dict(norm.named_buffers(recurse=False))
         moved = now["num_batches_tracked"] > run["num_batches_tracked"]  # one, or one a position
         square = "running_var" if "running_var" in now else "running_square"
         if not moved.any() or square not in now:
             continue
         std, std_run = ((x[square][moved] + norm.eps).sqrt() for x in (now, run))  # (..., C)
-        values[f"probe/tid_std_{site}"] = float((std_run / std - 1).abs().mean())
+        values[series("tid_std", site)] = float((std_run / std - 1).abs().mean())
         if "running_mean" in now:
             apart = (now["running_mean"] - run["running_mean"])[moved]
-            values[f"probe/tid_mean_{site}"] = float((apart / std).abs().mean())
+            values[series("tid_mean", site)] = float((apart / std).abs().mean())
     return values
-
-
-def site_of(name: str) -> str:
-    """A norm's place by its module's name: the site, and its block.
-
-    >>> site_of("blocks.3.mlp_norm"), site_of("final_norm.layer")
-    ('mlp_norm/3', 'final_norm')
-    """
-    parts = name.split(".")
-    site = next((part for part in parts if part.endswith("norm")), "norm")
-    return "/".join([site, *(part for part in parts if part.isdigit())][:2])
 
 
 @torch.no_grad()

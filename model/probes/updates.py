@@ -13,8 +13,9 @@ from torch.optim.optimizer import Optimizer
 
 from model.lit import LitGPT
 from model.probes.schedule import due
-from model.probes.sites import norm_sites, series
-from model.probes.weights import Changes, kind_of, norm_by
+from model.probes.series import series
+from model.probes.weights import Changes, norm_by
+from model.summary import kind_of, sites
 
 Tensors = dict[str, torch.Tensor]
 
@@ -92,7 +93,7 @@ def gains(net: nn.Module) -> dict[str, float]:
     A gain is a norm's parameter that is called `weight`.
     """
     families: dict[str, list[torch.Tensor]] = {}
-    for name, norm in norm_sites(net).items():
+    for name, norm in sites(net).items():
         family = series("", name).removeprefix("probe/_").split("/")[0]
         for parameter, value in norm.named_parameters():
             if parameter.split(".")[-1] == "weight":

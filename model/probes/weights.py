@@ -6,21 +6,8 @@ from collections.abc import Callable
 import torch
 from torch import nn
 
-from model.probes.sites import series
-
-
-def kind_of(name: str) -> str:
-    """The kind of a parameter.
-
-    >>> [kind_of(f"blocks.0.{name}") for name in ("attention.qkv.weight", "mlp_norm.bias")]
-    ['attention', 'norm']
-    >>> kind_of("blocks.0.attention.q_norm.weight"), kind_of("token_embedding.weight")
-    ('norm', 'embedding')
-    """
-    parts = name.split(".")
-    if any(part.endswith("norm") for part in parts):
-        return "norm"
-    return parts[2] if parts[0] == "blocks" else "embedding"
+from model.probes.series import series
+from model.summary import kind_of
 
 
 def parts_of(net: nn.Module) -> dict[str, torch.Tensor]:

@@ -42,11 +42,15 @@ def train(tiny_text: Path) -> Callable:
         net = GPT(data.vocab_size, p.T, 2, 2, 16, p.make_norm(norm), dropout=0.3)
         task = LitGPT(net, optimizer, scheduler, seed=1, log_every=1)
         loggers = metrics.loggers(folder, None)
+        (folder / ".hydra").mkdir(parents=True)
+        (folder / ".hydra" / "config.yaml").touch()
         trainer = instantiate(
             cfg.trainer,
             val_check_interval=2,
             accelerator="cpu",
-            callbacks=list(instantiate(cfg.probes).callbacks.values()) if probes else [],
+            callbacks=list(instantiate(cfg.probes, _convert_="all")["callbacks"].values())
+            if probes
+            else [],
             logger=loggers,
             enable_progress_bar=False,
         )

@@ -1,12 +1,4 @@
-"""The places in a net that probes look at, and the names of what they log there."""
-
-from torch import nn
-
-
-def norm_sites(net: nn.Module) -> dict[str, nn.Module]:
-    """The norms of a net, whichever they are, by name: every name that ends in `norm`."""
-    named = net.named_modules()
-    return {name: module for name, module in named if name.endswith("norm") and "norm." not in name}
+"""The names of what probes log at a place in the net."""
 
 
 def series(what: str, name: str) -> str:
