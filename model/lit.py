@@ -8,6 +8,7 @@ real where its target is.
 import copy
 import math
 import random
+import re
 from collections.abc import Callable, Iterable
 from typing import Any
 
@@ -18,6 +19,7 @@ from torch.nn import functional as F
 from torch.optim.lr_scheduler import LambdaLR
 from torch.optim.optimizer import Optimizer
 
+from model.probes.scale_invariance import scale_invariant
 from model.summary import summary
 
 PADDING = -1  # as data/lines.py has it
@@ -207,8 +209,9 @@ class LitGPT(pl.LightningModule):
         self.loss_initial = checkpoint["loss_initial"]
 
     def describe(self) -> str:
-        """A few lines for the console: which norm stands where."""
-        return summary(self.net)
+        """A few lines for the console: which norm stands where, which matrices' length is free."""
+        names = dict.fromkeys(re.sub(r"^blocks\.\d+\.", "", n) for n in scale_invariant(self.net))
+        return f"{summary(self.net)}\n  scale-invariant matrices: {', '.join(names) or 'none'}"
 
     def log_now(self, values: dict[str, float]) -> None:
         """Hand values to every logger (`self.log` would cost 0.7 ms a step)."""

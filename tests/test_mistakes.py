@@ -45,7 +45,7 @@ def program(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Program
         (["model=huge"], "Could not find 'model/huge'"),
         (["-m", "norm=layernorm,layrnorm"], "Could not find 'norm/layrnorm'"),
         (["norm=null"], "give one of the group's names, for instance norm=none"),
-        (["-m", "norm=layernorm,none", "norm.eps=1e-3"], "Key 'eps' is not in struct"),
+        (["-m", "norm=layernorm,none", "norm.eps=1e-3"], "norm.eps is no option of norm=none"),
         (["resume=nowhere"], "resume=nowhere is not a run folder"),
     ],
 )

@@ -22,6 +22,7 @@ SHELL = "\n".join(re.findall(r"```sh\n(.*?)```", README, re.DOTALL))
 COMMANDS = [line.split("  #")[0].strip() for line in SHELL.splitlines() if line.strip()]
 PYTHON = [c for c in COMMANDS if c.startswith("python")]
 SMALL = ["model=mini", "data.batch_size=4", "data.block_size=16", "trainer.max_steps=3"]
+SMALL.append("probes=none")  # they change nothing, and have tests of their own
 
 
 @pytest.fixture(scope="module")
@@ -80,7 +81,7 @@ def small(words: list[str]) -> list[str]:
     if "benchmarks/norms.py" in words:
         return ["--rounds", "1", "--norms", "layernorm", "halfnorm"]
     if "--rounds" in words:
-        return ["--rounds", "1", "--steps", "130", *SMALL[:-1], "data.path=play.txt"]
+        return ["--rounds", "1", "--steps", "130", *SMALL[:3], "data.path=play.txt"]
     if "experiment=tune" in words or "experiment=norms" in words:
         more += ["optimizer.lr=1e-3,2e-3", "seed=1", "hydra.sweeper.tuning_seeds=[101]"]
         given -= {"norm"}

@@ -27,7 +27,7 @@ READINGS = ["leak", "val_batch", "val_reestimated"]  # null without running stat
 def test_a_run_leaves_every_file_and_every_field(
     norm: str, tmp_path: Path, run: Callable[..., Path]
 ) -> None:
-    folder = run(tmp_path / "run", f"norm={norm}", "trainer.max_steps=9")
+    folder = run(tmp_path / "run", f"norm={norm}", "trainer.max_steps=9", "probes=default")
     files = {str(p.relative_to(folder)) for p in folder.rglob("*") if p.is_file()}
     assert files >= {
         ".hydra/config.yaml",

@@ -119,7 +119,7 @@ def test_a_tuning_sweep_that_was_stopped_goes_on_with_the_same_choices(
     command = ["experiment=tune", "model=mini", "data.batch_size=4", "data.block_size=16"]
     command += ["sample.max_new_tokens=1", "trainer.max_steps=3", f"data.path={tiny_text}"]
     command += ["optimizer.lr=1e-3,2e-3", "seed=1", "hydra.sweeper.tuning_seeds=[101]"]
-    command += ["hydra.sweep.dir=sw"]
+    command += ["hydra.sweep.dir=sw", "probes=none"]
     assert here(*command, cwd=tmp_path) == 0
     out = capfd.readouterr().out
     assert "5/5  layernorm-s1-4 " in out

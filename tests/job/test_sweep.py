@@ -16,6 +16,7 @@ from job.sweep import Sweep, hold, take_up
 from tests.conftest import LOSSES, ROOT, here, steps
 
 SMALL = ["model=mini", "data.batch_size=4", "data.block_size=16", "sample.max_new_tokens=5"]
+SMALL.append("probes=none")
 
 
 @pytest.fixture(autouse=True)

@@ -27,6 +27,7 @@ from model.norms.batchnorm_position import BatchNormPosition
 from model.norms.layernorm import LayerNorm
 from model.norms.powernorm import PowerNorm
 from model.norms.torch_batchnorm import TorchBatchNorm
+from model.probes import batch_statistics
 from model.probes.batch_statistics import (
     BatchStatistics,
     discrepancies,
@@ -247,8 +248,12 @@ def test_nothing_is_looked_at_without_running_statistics() -> None:
     assert not logged and final_readings(task, trainer.datamodule) == {}
 
 
-def test_the_final_reading_is_over_the_split_in_batches_of_the_training_size() -> None:
+def test_the_final_reading_is_over_the_split_in_batches_of_the_training_size(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     """Nine windows in three batches of three; one short window is too few, but for running ones."""
+    monkeypatch.setattr(batch_statistics, "FINAL_BATCHES", 50)
+    monkeypatch.setattr(batch_statistics, "FINAL_LEAKS", 16)
     net = gpt(BatchNorm)
     trainer, task, _ = setting(net)
     data = trainer.datamodule
@@ -266,7 +271,7 @@ def test_a_resumed_run_logs_what_an_uninterrupted_one_does(
     tmp_path: Path, run: Callable[..., Path], resume: Callable[..., Path]
 ) -> None:
     often = ["norm=batchnorm", "probes.every=2", "probes.callbacks.batch_statistics.read_every=4"]
-    often += ["eval_every=4", "scheduler.total_steps=9"]
+    often += ["probes=default", "eval_every=4", "scheduler.total_steps=9"]
     whole = run(tmp_path / "whole", *often, "trainer.max_steps=9")
     parts = run(tmp_path / "parts", *often, "trainer.max_steps=4")
     resume(parts, "trainer.max_steps=9")

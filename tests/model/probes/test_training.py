@@ -77,8 +77,13 @@ def test_losses_and_weights_are_the_same_bit_for_bit_without_probes(
 def test_a_resumed_run_logs_the_values_of_one_that_was_never_stopped(
     tmp_path: Path, run: Run, resume: Run
 ) -> None:
-    how = ["norm=batchnorm", "probes.every=3", "trainer.accumulate_grad_batches=2"]
-    how += ["scheduler.total_steps=8", "trainer.gradient_clip_val=1.9"]
+    how = [
+        "norm=batchnorm",
+        "probes=default",
+        "probes.every=3",
+        "scheduler.total_steps=8",
+    ]
+    how += ["trainer.accumulate_grad_batches=2", "trainer.gradient_clip_val=1.9"]
     whole = logged(run(tmp_path / "whole", *how, "trainer.max_steps=8"))
     folder = run(tmp_path / "stopped", *how, "trainer.max_steps=5")
     resumed = logged(resume(folder, "trainer.max_steps=8"))
@@ -112,7 +117,9 @@ def test_every_name_is_documented_and_every_documented_name_is_logged(
     names = {
         name
         for i, norm in enumerate((rich, ["norm=batchnorm"]))
-        for _, name, _ in logged(run(tmp_path / str(i), *norm, "trainer.max_steps=1"))
+        for _, name, _ in logged(
+            run(tmp_path / str(i), *norm, "probes=default", "trainer.max_steps=1")
+        )
         if name.startswith("probe/")
     }
     unknown = [name for name in names if not any(p.fullmatch(name) for p in documented())]

@@ -125,7 +125,7 @@ def test_histograms_and_samples_leave_training_alone(
     """With all that could be disturbed: dropout, running statistics, padding."""
     overrides = ["data=lines", "data.block_size=64", "norm=batchnorm", "eval_every=2"]
     overrides += ["sample.max_new_tokens=5", "trainer.max_steps=6"]
-    folders = run(tmp_path / "a", *overrides), run(tmp_path / "b", *overrides, "probes=none")
+    folders = run(tmp_path / "a", *overrides, "probes=default"), run(tmp_path / "b", *overrides)
     sizes = [sum(path.stat().st_size for path in folder.glob("events*")) for folder in folders]
     assert sizes[0] > 2 * sizes[1]
     losses = [{key: read_result(folder)[key] for key in LOSSES} for folder in folders]
