@@ -1,10 +1,9 @@
-"""Whole programs, as a user starts them: sweeps, TensorBoard, signals, kill -9, `make help`.
+"""Whole programs, as a user starts them: sweeps, signals, kill -9, `make help`.
 
 A process costs seconds: only what a signal hits, or what is printed, is one (`start`). What can,
 runs `train.py` here (`here`).
 """
 
-import json
 import os
 import random
 import re
@@ -12,7 +11,6 @@ import signal
 import subprocess
 import sys
 import time
-import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -67,36 +65,6 @@ def test_a_sweep_leaves_one_finished_flat_folder_a_job(sweep: Path) -> None:
         assert result["status"] == "finished"
         assert folder.name.startswith(f"{result['norm']}-s{result['seed']}-")
     assert {p.name for p in sweep.parent.parent.iterdir()} == {"sweeps", "my file, [v2]=b.txt"}
-
-
-def test_tensorboard_serves_every_run_with_its_curves(sweep: Path) -> None:
-    tensorboard = [sys.executable, "-m", "tensorboard.main", "--logdir", str(sweep), "--port", "0"]
-    process = start(*tensorboard, "--load_fast", "false", cwd=sweep)
-    try:
-        assert process.stderr is not None
-        for line in process.stderr:
-            if found := re.search(r"http://[^/ ]+:\d+/", line):
-                break
-        assert found is not None
-
-        def ask(path: str) -> dict[str, dict[str, object]]:
-            with urllib.request.urlopen(found[0] + path) as answer:
-                return json.load(answer)  # type: ignore[no-any-return]
-
-        jobs = {path.parent.name for path in sweep.glob("*/result.json")}
-        for _ in range(100):  # it reads the folders in the background
-            tags = ask("data/plugin/scalars/tags")
-            if tags.keys() == jobs and all("loss/val" in t for t in tags.values()):
-                break
-            time.sleep(0.2)
-        assert tags.keys() == jobs
-        assert all({"loss/train", "loss/val", "optim/lr"} <= t.keys() for t in tags.values())
-        for job in jobs:
-            points = ask(f"data/plugin/scalars/scalars?run={job}&tag=loss%2Fval")
-            assert [point[1] for point in points] == [0, 2, 4]
-    finally:
-        process.terminate()
-        process.communicate()
 
 
 LONG = ["trainer.max_steps=60", "eval_every=15", "log_every=1", "norm=batchnorm"]

@@ -112,6 +112,8 @@ def test_a_job_is_one_run_with_scalars_grouped_by_noun(ask: Ask) -> None:
     assert not any("hp_metric" in tag for run in tags.values() for tag in run)
     points = ask("plugin/scalars/scalars", run="none-s2-3", tag="tokens")
     assert [(step, value) for _, step, value in points] == [(n, n * 64) for n in (1, 2, 3, 4)]
+    points = ask("plugin/scalars/scalars", run="layernorm-s1-0", tag="loss/val")
+    assert [step for _, step, _ in points] == [0, 2, 4]
 
 
 def test_hparams_has_the_same_typed_columns_for_all_runs(ask: Ask) -> None:
