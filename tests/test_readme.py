@@ -144,9 +144,10 @@ def test_the_other_commands_exist() -> None:
             assert shutil.which("tensorboard", path=str(Path(sys.executable).parent))
 
 
-@pytest.mark.parametrize(
-    "page", ["README.md", "docs/norms.md", "docs/probes.md", "docs/results.md"]
-)
-def test_every_file_that_a_page_links_to_is_there(page: str) -> None:
-    links = re.findall(r"\]\((?!https?:)([^)#]+)\)", (ROOT / page).read_text())
-    assert [link for link in links if not (ROOT / page).parent.joinpath(link).exists()] == []
+PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_every_file_that_a_page_links_to_is_there(page: Path) -> None:
+    links = re.findall(r"\]\((?!https?:)([^)#]+)\)", page.read_text())
+    assert [link for link in links if not page.parent.joinpath(link).exists()] == []
