@@ -25,7 +25,7 @@ from report.draw import (
 from report.probes import draw_probes
 from report.tables import metric_name
 
-FEWEST_POINTS = 3
+FEWEST_POINTS = 2
 SMOOTHED = f"Averaged over at most {BINS} stretches of steps. "
 
 

@@ -9,9 +9,17 @@ from report.curves import curve_of
 from report.draw import Drawn, Look, add_legend, canvas, finish
 from report.study import Study
 
-MOST, FEWEST_POINTS = 8, 3  # figures: a page is no archive; and points of a curve
-FIRST = """residual_rms grad_norm input_std_attention_norm tid_mean_attention_norm loss_running
-    loss_batch leak attention_entropy""".split()  # says most of a norm; the rest comes after
+MOST, FEWEST_POINTS = 8, 2  # figures: a page is no archive; and points of a curve
+FIRST = {  # what says most about a norm, in words; others are drawn where there is none of these
+    "residual_rms": "RMS of the residual stream",
+    "grad_norm": "gradient norm of the block",
+    "input_std_attention_norm": "SD of the attention norm's input",
+    "tid_mean_attention_norm": "batch mean from running mean (SDs)",
+    "loss_running": "loss, running statistics (nats)",
+    "loss_batch": "loss, batch statistics (nats)",
+    "leak": "leak (nats per character)",
+    "attention_entropy": "attention entropy / ln t",
+}
 
 
 def draw_probes(study: Study, colours: dict[str, Look]) -> dict[str, Drawn]:
@@ -22,9 +30,9 @@ def draw_probes(study: Study, colours: dict[str, Look]) -> dict[str, Drawn]:
     for name in probes:
         stem = re.sub(r"[/._-]?\d+$", "", name)
         families.setdefault(stem, []).append(name)
-    rank = {f"probe/{what}": i for i, what in enumerate(FIRST)}
     drawn: dict[str, Drawn] = {}
-    for stem in sorted(families, key=lambda stem: rank.get(stem, len(FIRST))):
+    known = [f"probe/{what}" for what in FIRST if f"probe/{what}" in families]
+    for stem in known or families:
         names = families[stem]
         if len(names) == 1 and points(study, names[0]) < FEWEST_POINTS:
             continue
@@ -90,5 +98,6 @@ def over_steps(file: str, study: Study, colours: dict[str, Look], name: str) -> 
 
 def words(name: str) -> str:
     """`probe/residual_rms` in words: `Residual rms`."""
-    plain = name.removeprefix("probe/").replace("_", " ").replace("/", ", ")
+    what = name.removeprefix("probe/")
+    plain = FIRST.get(what, what.replace("_", " ").replace("/", ", "))
     return plain[:1].upper() + plain[1:]

@@ -63,7 +63,7 @@ def comparison_caption(content: Content) -> str:
         text += (
             f" p: two-sided paired t test, adjusted by Holm for the {m} comparisons of this table. "
             f"The intervals are each at {level} for its own comparison, so one may leave out 0 "
-            f"while p, which answers for all {m}, stays above 0.05."
+            "while p, which answers for all of them together, stays above 0.05."
         )
     elif m:
         text += " p: two-sided paired t test."

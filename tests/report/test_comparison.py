@@ -168,17 +168,18 @@ def test_a_failed_jobs_error_is_told(tmp_path: Path, write_sweep: Write) -> None
 
 
 def test_probes_are_drawn_by_name_by_layer_or_over_steps(tmp_path: Path, write_run: Write) -> None:
+    """Those that say most; where there is none of these, whatever else was logged."""
     rows = [(s, f"probe/residual_rms/{i}", s + i) for s in (10, 20) for i in range(3)]
-    rows += [(s, "probe/batchnorm_gap", 1 / s) for s in (10, 20, 30)]
+    other = [(s, f"probe/{n}", 1 / s) for s in (10, 20, 30) for n in ("leak", "batchnorm_gap")]
     for seed in (1, 2):
-        write_run(tmp_path / f"{seed}", seed=seed, curves=rows)
-    compare(tmp_path)
-    place = tmp_path / "comparison"
-    assert {p.stem for p in place.glob("probe*.svg")} == {
-        "probe_residual_rms",
-        "probe_batchnorm_gap",
-    }
-    assert "layer" in (place / "probe_residual_rms.svg").read_text()
+        write_run(tmp_path / f"a/{seed}", seed=seed, curves=rows + other)
+        write_run(tmp_path / f"b/{seed}", seed=seed, curves=[r for r in other if "gap" in r[1]])
+    for folder, names in (("a", ["leak", "residual_rms"]), ("b", ["batchnorm_gap"])):
+        compare(tmp_path / folder)
+        place = tmp_path / folder / "comparison"
+        assert sorted(p.stem for p in place.glob("probe*.svg")) == [f"probe_{n}" for n in names]
+    figure = (tmp_path / "a/comparison/probe_residual_rms.svg").read_text()
+    assert "layer" in figure and "RMS of the residual stream" in figure
 
 
 def test_batch_statistics_are_read_three_ways_side_by_side_only_where_there_are_any(
