@@ -63,7 +63,7 @@ def train(cfg: DictConfig, folder: Path, overrides: list[str]) -> float:
     result |= run_folder.identity(config, overrides)
     result |= outcome.measured(task, data, checkpoint, clock, causal)
     if result["status"] == "finished":
-        result |= outcome.final_losses(task, data, checkpoint.folder / "best.ckpt")
+        result |= outcome.final_losses(task, data, checkpoint)
         outcome.write_sample(task, data, folder, seed=cfg.seed, **cfg.sample)
     run_folder.write_result(folder, result)
     log.info(run_folder.closing_block(result, folder))

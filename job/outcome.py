@@ -30,7 +30,7 @@ def fit(
     return {"status": "interrupted", "error": f"stopped by {name}"}
 
 
-def final_losses(task: Any, data: Any, best: Path) -> dict[str, float]:
+def final_losses(task: Any, data: Any, checkpoint: Checkpoint) -> dict[str, float]:
     """Losses in eval mode at the last step, the whole splits read once; test also at the best step.
 
     With norms that have batch statistics also the validation loss read otherwise, and the leak.
@@ -43,8 +43,11 @@ def final_losses(task: Any, data: Any, best: Path) -> dict[str, float]:
         "train_final": task.evaluate(data.spaced(data.train)),
         **final_readings(task, data),
     }
+    best = checkpoint.folder / "best.ckpt"
     if not best.exists():  # never evaluated
         return losses
+    if checkpoint.val_best_step == task.trainer.global_step:  # these are its weights
+        return losses | {"test_best": losses["test_final"]}
     task.load_state_dict(torch.load(best, map_location="cpu", weights_only=True)["state_dict"])
     return losses | {"test_best": task.evaluate(data.whole(data.test))}
 

@@ -160,6 +160,20 @@ def test_test_best_is_the_test_loss_of_the_best_checkpoint(
     assert result["test_best"] < result["test_final"]
 
 
+def test_where_the_last_step_is_the_best_its_test_loss_is_that_of_its_checkpoint(
+    tmp_path: Path, run: Callable[..., Path]
+) -> None:
+    folder = run(tmp_path / "run", "norm=batchnorm", "trainer.max_steps=10")
+    result = read_result(folder)
+    assert result["val_best_step"] == result["steps"] == 10
+    assert result["test_best"] == result["test_final"]
+    states = [
+        torch.load(folder / "checkpoints" / f"{name}.ckpt", weights_only=True)["state_dict"]
+        for name in ("best", "last")
+    ]
+    assert all(torch.equal(value, states[1][name]) for name, value in states[0].items())
+
+
 def test_tensorboard_holds_the_curves_and_the_sample_in_one_run(
     tmp_path: Path, run: Callable[..., Path]
 ) -> None:
