@@ -18,6 +18,7 @@ from model.lit import PADDING, LitGPT, logits_of
 from model.probes.attention import attention_statistics
 from model.probes.schedule import due, fixed_batch
 from model.probes.series import series
+from model.probes.weights import wide
 from model.summary import sites
 
 DEAD = 1e-3  # a GELU's output below this, for every token of the batch
@@ -144,11 +145,6 @@ def at_gelu(n: int, x: torch.Tensor, z: torch.Tensor, real: torch.Tensor) -> Val
 def selected(x: torch.Tensor, real: torch.Tensor) -> torch.Tensor:
     """The real positions of x (B, T, ...): (N, ...)."""
     return wide(x[real])
-
-
-def wide(x: torch.Tensor) -> torch.Tensor:
-    """In float32 or better."""
-    return x.to(torch.promote_types(x.dtype, torch.float32))
 
 
 def rms(x: torch.Tensor) -> torch.Tensor:
