@@ -175,7 +175,7 @@ def test_a_sweep_killed_ten_times_ends_as_an_undisturbed_one(
     out, err = start(*command, "hydra.sweep.dir=killed", cwd=tmp_path).communicate()
     print(out)
     assert "12 jobs: 12 finished" in out, err
-    for folder in sorted(tmp_path.glob("whole/*/")):
+    for folder in sorted(path.parent for path in tmp_path.glob("whole/*/result.json")):
         assert_equal(tmp_path / "killed" / folder.name, folder)
         print(folder.name, {key: read_result(folder)[key] for key in LOSSES[3:7]}, "equal")
     assert not [path for path in tmp_path.rglob(".*.*") if path.is_file()]
