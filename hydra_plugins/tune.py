@@ -79,6 +79,12 @@ def jobs(arm: list[str], rates: list[float], seeds: list[int]) -> Jobs:
     return [[*arm, f"{RATE}={rate:.3g}", f"{SEED}={seed}"] for rate in rates for seed in seeds]
 
 
+def overrides_of(params: Any, arguments: Sequence[str], config_loader: Any) -> list[Override]:
+    """A sweeper's own overrides, then those of the command line, which take their place."""
+    given = [f"{key}={value}" for key, value in (params or {}).items()]
+    return OverridesParser.create(config_loader=config_loader).parse_overrides([*given, *arguments])
+
+
 def plan(overrides: list[Override], tuning_seeds: Sequence[int]) -> Plan:
     """Read what is to be tuned off the overrides of a sweep.
 
@@ -130,9 +136,8 @@ class Tune(Sweeper):
     def sweep(self, arguments: list[str]) -> list[Sequence[JobReturn]]:
         """Run all three phases."""
         assert self.hydra_context is not None and self.config is not None
-        parser = OverridesParser.create(config_loader=self.hydra_context.config_loader)
-        given = [f"{key}={value}" for key, value in self.params.items()]
-        planned = plan(parser.parse_overrides([*given, *arguments]), self.tuning_seeds)
+        loader = self.hydra_context.config_loader
+        planned = plan(overrides_of(self.params, arguments, loader), self.tuning_seeds)
         OmegaConf.save(self.config, Path(self.config.hydra.sweep.dir) / "multirun.yaml")
         coarse = self.launch(planned.coarse())
         firsts = self.folders[:: len(planned.rates) * len(planned.tuning_seeds)]  # of each arm

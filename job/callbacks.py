@@ -122,9 +122,8 @@ class StopOnSignal(pl.Callback):
             sys.exit(128 + signum)
         else:
             self.received = signum
-            os.write(
-                2, b"stopping: this step is ended and saved first\n"
-            )  # print may be inside one
+            # not by print, which this may have interrupted
+            os.write(2, b"stopping: this step is ended and saved first\n")
 
     def leave_if_received(self) -> None:
         """Exit with 128 + n after signal n: a stopped run is no success, and ends a sweep."""

@@ -5,10 +5,9 @@ from pathlib import Path
 from hydra._internal.core_plugins.basic_sweeper import BasicSweeper
 from hydra.core.global_hydra import GlobalHydra
 from hydra.core.hydra_config import HydraConfig
-from hydra.core.override_parser.overrides_parser import OverridesParser
 from omegaconf import DictConfig, OmegaConf, open_dict, read_write
 
-from hydra_plugins.tune import plan
+from hydra_plugins.tune import overrides_of, plan
 from job.folder import Refused, key_of, make_path_absolute
 from job.resume import refuse_changes
 
@@ -25,9 +24,8 @@ def jobs_of(config: DictConfig) -> tuple[list[list[str]], int]:
     name = sweeper._target_.rpartition(".")[2]
     if name not in ("BasicSweeper", "Tune"):
         return [], 0
-    given = [f"{key}={value}" for key, value in (sweeper.params or {}).items()]
-    parser = OverridesParser.create(config_loader=GlobalHydra.instance().config_loader())
-    overrides = parser.parse_overrides([*given, *config.hydra.overrides.task])
+    loader = GlobalHydra.instance().config_loader()
+    overrides = overrides_of(sweeper.params, config.hydra.overrides.task, loader)
     if name == "Tune":
         planned = plan(overrides, sweeper.tuning_seeds)
         return planned.coarse(), planned.total

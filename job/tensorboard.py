@@ -22,7 +22,7 @@ LAYOUT = {  # CUSTOM SCALARS: category, chart, tags as regular expressions
     "overview": {
         "loss, training and validation": ["Multiline", [r"loss/(train|val)$"]],
         "RMS of the residual stream after each block": ["Multiline", [r"probe/residual_rms/\d+$"]],
-        "gradient norm of each block": ["Multiline", [r"probe/grad_norm[a-z_]*/\d+$"]],
+        "gradient norm of each block": ["Multiline", [r"probe/grad_norm/\d+$"]],
     }
 }
 HPARAMS: dict[str, tuple[type, str]] = {  # column: its type, the key in the configuration

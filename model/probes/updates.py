@@ -14,7 +14,7 @@ from torch.optim.optimizer import Optimizer
 from model.lit import LitGPT
 from model.probes.schedule import due
 from model.probes.series import series
-from model.probes.weights import Changes, norm_by
+from model.probes.weights import Changes, norm_by, wide
 from model.summary import kind_of, sites
 
 Tensors = dict[str, torch.Tensor]
@@ -100,7 +100,7 @@ def gains(net: nn.Module) -> dict[str, float]:
                 families.setdefault(family, []).append(value.detach().flatten())
     values: dict[str, float] = {}
     for family, parts in families.items():
-        gain = torch.cat(parts).to(torch.promote_types(parts[0].dtype, torch.float32))
+        gain = wide(torch.cat(parts))
         of = {"mean": gain.mean(), "min": gain.amin(), "max": gain.amax()}
         of["negative"] = (gain < 0).to(gain.dtype).mean()
         values |= {f"probe/gain_{what}/{family}": float(value) for what, value in of.items()}
