@@ -21,8 +21,8 @@ check: .venv/dev.stamp  ## format, lint and types, without changing anything
 	$(BIN)/mypy
 
 docs: .venv/dev.stamp  ## measure and write the tables, draw the pictures
-	$(BIN)/python docs/tables.py
-	$(BIN)/python docs/axes.py
+	$(BIN)/python tools/write_tables.py
+	$(BIN)/python tools/draw_axes.py
 
 format: .venv/dev.stamp  ## format the code, mend what ruff can
 	$(BIN)/ruff format .

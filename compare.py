@@ -30,7 +30,7 @@ def main() -> None:
         help="also say how many seeds tell a true difference of MARGIN nats a character from 0",
     )
     arguments = parser.parse_args()
-    from report.comparison import compare
+    from report.compare import compare
 
     try:
         text = compare(arguments.folders, arguments.baseline, arguments.plan)

@@ -10,7 +10,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from job.folder import one_line
+from run.folder import one_line
 
 
 def parse_arguments() -> argparse.Namespace:

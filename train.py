@@ -18,10 +18,10 @@ from hydra.utils import instantiate
 from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
-from job import folder as run_folder
-from job.checks import check
-from job.resume import check_resumable, resume_arguments
-from job.sweep import take_up
+from run import folder as run_folder
+from run.checks import check
+from run.resume import check_resumable, resume_arguments
+from sweep.callback import take_up
 
 MISTAKES = (HydraException, OmegaConfBaseException, ValueError, TypeError, OSError)  # the user's
 PARTS = ("data", "optimizer", "scheduler", "probes")
@@ -35,16 +35,16 @@ def train(cfg: DictConfig, folder: Path, overrides: list[str]) -> float:
         ValueError: the configuration cannot be; nothing has been trained or overwritten.
         SystemExit: 128 + n after signal n, with the state saved.
     """
-    from job import metrics, outcome  # torch, here: --help and a mistyped key answer in a second
-    from job.callbacks import AtomicCheckpointIO, Checkpoint, Clock, Progress, StopOnSignal
     from model.lit import LitGPT
+    from run import loggers, outcome  # torch, here: --help and a mistyped key answer in a second
+    from run.callbacks import AtomicCheckpointIO, Checkpoint, Clock, Progress, StopOnSignal
 
     check(cfg, folder)
     data, optimizer, scheduler, probes = (instantiate(cfg[p], _convert_="all") for p in PARTS)
     net = instantiate(cfg.model, vocab_size=data.vocab_size, _convert_="all")
-    task = LitGPT(net, optimizer, scheduler, seed=cfg.seed, log_every=cfg.log_every)
-    task.configure_optimizers()  # a value that cannot be shows now, not when files are written
-    causal = task.is_causal(data.windows()[0][:4])  # a few rows show a leak
+    lit = LitGPT(net, optimizer, scheduler, seed=cfg.seed, log_every=cfg.log_every)
+    lit.configure_optimizers()  # a value that cannot be shows now, not when files are written
+    causal = lit.is_causal(data.windows()[0][:4])  # a few rows show a leak
     config = run_folder.record(OmegaConf.to_container(cfg, resolve=True), data.sha256)
     check_resumable(folder, cfg.resume, config, data.vocab_size)
     stop, clock, checkpoint = StopOnSignal(), Clock(), Checkpoint(folder / "checkpoints")
@@ -52,19 +52,19 @@ def train(cfg: DictConfig, folder: Path, overrides: list[str]) -> float:
         cfg.trainer,
         val_check_interval=cfg.eval_every * cfg.trainer.accumulate_grad_batches,
         callbacks=[stop, checkpoint, clock, Progress(clock), *probes["callbacks"].values()],
-        logger=metrics.loggers(folder, cfg.resume),
+        logger=loggers.loggers(folder, cfg.resume),
         plugins=[AtomicCheckpointIO()],
     )
     run_folder.write_start(folder, config, overrides, data.tokenizer.to_str(pretty=True))
-    log.info(f"norm={cfg.norm_name} seed={cfg.seed} {data.describe()}\n{task.describe()}")
+    log.info(f"norm={cfg.norm_name} seed={cfg.seed} {data.describe()}\n{lit.describe()}")
     if cfg.compile:
         net.compile()
-    result = outcome.fit(trainer, task, data, cfg.resume, stop)
+    result = outcome.fit(trainer, lit, data, cfg.resume, stop)
     result |= run_folder.identity(config, overrides)
-    result |= outcome.measured(task, data, checkpoint, clock, causal)
+    result |= outcome.measured(lit, data, checkpoint, clock, causal)
     if result["status"] == "finished":
-        result |= outcome.final_losses(task, data, checkpoint)
-        outcome.write_sample(task, data, folder, seed=cfg.seed, **cfg.sample)
+        result |= outcome.final_losses(lit, data, checkpoint)
+        outcome.write_sample(lit, data, folder, seed=cfg.seed, **cfg.sample)
     run_folder.write_result(folder, result)
     log.info(run_folder.closing_block(result, folder))
     stop.leave_if_received()

@@ -1,4 +1,4 @@
-"""LitGPT: the task around the net. Loss, parameter groups, schedule, and what is logged.
+"""LitGPT: the lit around the net. Loss, parameter groups, schedule, and what is logged.
 
 Legend: B batch, T time, V vocabulary. Losses are in nats per character, steps are optimizer updates
 done. A batch is (B, T + 1) ids; padding, on the right of shorter rows, has the id -1. A position is
@@ -20,7 +20,7 @@ from torch.optim.lr_scheduler import LambdaLR
 from torch.optim.optimizer import Optimizer
 
 from model.probes.scale_invariance import scale_invariant
-from model.summary import summary
+from model.sites import summary
 
 PADDING = -1  # as data/lines.py has it
 

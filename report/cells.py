@@ -43,10 +43,10 @@ def p_value(p: Any) -> str:
     return NOTHING if pd.isna(p) else "<0.001" if p < 0.001 else f"{p:.3f}"
 
 
-def marked(content: Content, arm: str) -> str:
-    """The arm's name with the numbers of its footnotes."""
-    numbers = [i for i, note in enumerate(content.notes, 1) if arm in note.arms]
-    return f"{arm} [{','.join(map(str, numbers))}]" if numbers else arm
+def marked(content: Content, condition: str) -> str:
+    """The condition's name with the numbers of its footnotes."""
+    numbers = [i for i, note in enumerate(content.notes, 1) if condition in note.conditions]
+    return f"{condition} [{','.join(map(str, numbers))}]" if numbers else condition
 
 
 def percent(level: float) -> str:

@@ -5,13 +5,13 @@ In a study's yaml:
     claims:
       - name: BatchNorm ends above LayerNorm
         source: https://arxiv.org/abs/2003.07845
-        weights: {layernorm: 1, batchnorm: -1}    # over arms, by their names in the table; sum 0
+        weights: {layernorm: 1, batchnorm: -1}    # over conditions, by their names in the table; sum 0
         expect: less                              # less | equal | fails
         margin: 0.02                              # nats a character; of the logarithm with log
         metric: test_best                         # any loss, or steps_to_target
         scale: linear                             # linear | log: a ratio
 
-An interaction is one with four arms: `{a: 1, b: -1, a placement=post: -1, b placement=post: 1}`.
+An interaction is one with four conditions: `{a: 1, b: -1, a placement=post: -1, b placement=post: 1}`.
 Times are no metric: those of jobs say more of the machine than of the norm.
 """
 
@@ -21,8 +21,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from report.rates import steps_needed
-from report.statistics import (
+from report.intervals import (
     Interval,
     cautious_sd,
     fisher,
@@ -30,6 +29,7 @@ from report.statistics import (
     seeds_for_power,
     seeds_for_width,
 )
+from report.rates import steps_needed
 from report.study import Study
 from report.summary import LOSSES, training_failures
 
@@ -47,9 +47,9 @@ class Claim:
     Attributes:
         name: the sentence.
         source: who says so.
-        weights: over arms; they sum to 0.
+        weights: over conditions; they sum to 0.
         expect: `less` (than 0 by more than the margin), `equal` (within the margin), or `fails`
-            (the arm of weight 1 fails more often than that of weight -1).
+            (the condition of weight 1 fails more often than that of weight -1).
         margin: nats a character; on the log scale of the logarithm.
         metric: column of the runs' table.
         scale: `linear`, or `log` for ratios.
@@ -93,7 +93,9 @@ def parse_claims(stated: list[dict[str, Any]]) -> list[Claim]:
         if claim.expect not in ("less", "equal", "fails") or claim.scale not in ("linear", "log"):
             raise ValueError(f"claim {name!r}: expect less, equal or fails; scale linear or log")
         if claim.expect == "fails" and sorted(weights) != [-1, 1]:
-            raise ValueError(f"claim {name!r}: a claim about failing compares two arms, 1 and -1")
+            raise ValueError(
+                f"claim {name!r}: a claim about failing compares two conditions, 1 and -1"
+            )
         if claim.metric and claim.metric not in METRICS:
             raise ValueError(f"claim {name!r}: metric {claim.metric}; there are {METRICS}")
         if claim.margin < 0:
@@ -126,25 +128,29 @@ def judge(study: Study, claims: list[Claim], unjudged: str = "") -> list[Verdict
 
 
 def contrast(study: Study, claim: Claim, level: float) -> tuple[Interval, str]:
-    """The weighted sum seed by seed, over the seeds that every arm has; or why there is none."""
-    missing = [arm for arm in claim.weights if arm not in study.arms]
+    """The weighted sum seed by seed, over the seeds that every condition has; or why there is none."""
+    missing = [condition for condition in claim.weights if condition not in study.conditions]
     if missing:
         return interval([]), f"no runs of {', '.join(missing)}"
-    for arm in claim.weights:
-        runs = study.of(arm)
+    for condition in claim.weights:
+        runs = study.of(condition)
         failed = int((runs.failure != "").sum())
         if failed:
-            return interval([]), f"{failed} of {len(runs)} of {arm} failed"
+            return interval([]), f"{failed} of {len(runs)} of {condition} failed"
     metric = claim.metric or study.metric
     columns = {
-        arm: steps_needed(study, arm) if metric == STEPS else study.of(arm)[metric]
-        for arm in claim.weights
+        condition: steps_needed(study, condition)
+        if metric == STEPS
+        else study.of(condition)[metric]
+        for condition in claim.weights
     }
     seeds = pd.DataFrame(columns).dropna()
     if np.isinf(seeds).any(axis=None):
         return interval([]), "a seed does not reach the target at the lengths that were run"
     values = np.log(seeds) if claim.scale == "log" else seeds
-    found = interval(values.to_numpy() @ np.array([claim.weights[arm] for arm in columns]), level)
+    found = interval(
+        values.to_numpy() @ np.array([claim.weights[condition] for condition in columns]), level
+    )
     few = f"{found.n} shared seeds; an interval takes 3" if found.n < 3 else ""
     return found, few
 
@@ -161,11 +167,11 @@ def decide(found: Interval, claim: Claim) -> str:
 
 def judge_failing(study: Study, claim: Claim, level: float) -> Verdict:
     """More failures, by Fisher's exact test, one-sided either way at half of 1 - level."""
-    ordered = sorted(claim.weights, key=lambda arm: -claim.weights[arm])
-    missing = [arm for arm in ordered if arm not in study.arms]
+    ordered = sorted(claim.weights, key=lambda condition: -claim.weights[condition])
+    missing = [condition for condition in ordered if condition not in study.conditions]
     if missing:
         return Verdict(claim, interval([]), level, UNDECIDED, f"no runs of {', '.join(missing)}")
-    (a, n_a), (b, n_b) = (training_failures(study, arm) for arm in ordered)
+    (a, n_a), (b, n_b) = (training_failures(study, condition) for condition in ordered)
     more, less = (fisher(a, n_a, b, n_b, side) for side in ("greater", "less"))
     limit = (1 - level) / 2
     verdict = SUPPORTED if more < limit else REFUTED if less < limit else UNDECIDED
@@ -178,7 +184,7 @@ def plan(study: Study, margin: float, level: float) -> pd.DataFrame:
 
     A ratio has its claim's own margin: nats a character are none of the logarithm.
 
-    The contrasts are the study's claims, or else each arm against its baseline. Columns: n, sd
+    The contrasts are the study's claims, or else each condition against its baseline. Columns: n, sd
     (of the seed-wise contrast), reach (the interval's half-width now), `width` (seeds until it
     is at most the margin), `power` (seeds that call a true difference of the margin in 4 of 5
     studies), `cautious` (the same with the sd at its upper 80 % limit). NaN: more than 1000. All
@@ -191,8 +197,12 @@ def plan(study: Study, margin: float, level: float) -> pd.DataFrame:
         raise ValueError(f"--plan takes a margin above 0 in nats a character, not {margin}")
     claims = [c for c in parse_claims(study.runs.claims) if c.expect != "fails"]
     if not claims:
-        pairs = [(arm, study.baselines[arm]) for arm in study.arms]
-        claims = [Claim(f"{arm} - {b}", "", {arm: 1.0, b: -1.0}) for arm, b in pairs if b]
+        pairs = [(condition, study.baselines[condition]) for condition in study.conditions]
+        claims = [
+            Claim(f"{condition} - {b}", "", {condition: 1.0, b: -1.0})
+            for condition, b in pairs
+            if b
+        ]
     if not claims:
         raise ValueError("--plan needs at least two conditions to compare")
     rows = {

@@ -7,10 +7,10 @@ from pathlib import Path
 import pandas as pd
 
 from report.claims import Verdict, family_level, judge, parse_claims, plan
+from report.intervals import Interval
 from report.notes import Headline, Note, footnotes, headline
-from report.rates import Tuned, steps_table, tuned_arms
-from report.runs import read_runs
-from report.statistics import Interval
+from report.rates import Tuned, steps_table, tuned_conditions
+from report.read import read_runs
 from report.study import Study, build_study
 from report.summary import floor_of, summarize
 
@@ -45,7 +45,7 @@ def gather(
     """
     study = build_study(read_runs(folders), baseline)
     claims = parse_claims(study.runs.claims)
-    tuned = tuned_arms(study)
+    tuned = tuned_conditions(study)
     first = headline(study, tuned)
     level = family_level(len(claims))
     summary = summarize(study, level)

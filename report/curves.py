@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from report.statistics import interval, ratio
+from report.intervals import interval, ratio
 from report.study import Study
 
 BINS = 60  # points of a curve: more show the noise of single batches
@@ -34,12 +34,12 @@ class Curve:
     ends: list[tuple[float, float]]
 
 
-def curve_of(study: Study, arm: str, name: str, log: bool = False) -> Curve | None:
-    """One metric of an arm's reported runs, None if it was not logged.
+def curve_of(study: Study, condition: str, name: str, log: bool = False) -> Curve | None:
+    """One metric of a condition's reported runs, None if it was not logged.
 
     With `log` the mean and its interval are geometric, for what is drawn on a log axis.
     """
-    runs = study.of(arm)
+    runs = study.of(condition)
     series = {run: values_of(study, run, name) for run in runs.run}
     series = {run: values for run, values in series.items() if len(values)}
     if not series:

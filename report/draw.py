@@ -67,12 +67,12 @@ class Look:
     marker: str
 
 
-def looks(arms: list[str]) -> dict[str, Look]:
+def looks(conditions: list[str]) -> dict[str, Look]:
     """A look for each condition, told apart by colour, marker and, beyond seven, dashes."""
     n = len(COLOURS)
     return {
-        arm: Look(COLOURS[i % n], DASHES[i // n % len(DASHES)], MARKERS[(i + i // n) % n])
-        for i, arm in enumerate(arms)
+        condition: Look(COLOURS[i % n], DASHES[i // n % len(DASHES)], MARKERS[(i + i // n) % n])
+        for i, condition in enumerate(conditions)
     }
 
 

@@ -22,7 +22,7 @@ from report.draw import (
     looks,
     plain_numbers,
 )
-from report.probes import draw_probes
+from report.layers import draw_probes
 from report.tables import metric_name
 
 FEWEST_POINTS = 2
@@ -31,9 +31,9 @@ SMOOTHED = f"Averaged over at most {BINS} stretches of steps. "
 
 def draw_all(content: Content) -> dict[str, Drawn]:
     """Every figure that the runs have the numbers for, by the name of its file."""
-    arms = content.study.arms
-    tuned = [entry.arm for entry in content.tuned if entry.arm not in arms]
-    colours = looks([*arms, *tuned])
+    conditions = content.study.conditions
+    tuned = [entry.condition for entry in content.tuned if entry.condition not in conditions]
+    colours = looks([*conditions, *tuned])
     made: list[tuple[str, Callable[[str, Content, dict[str, Look]], Drawn | None]]] = [
         ("differences", differences),
         ("loss_lr", loss_lr),
@@ -51,8 +51,8 @@ def draw_all(content: Content) -> dict[str, Drawn]:
 def curves_of(content: Content, metric: str, log: bool = False) -> dict[str, Curve]:
     """Each condition's curve, if it was logged."""
     study = content.study
-    curves = {arm: curve_of(study, arm, metric, log) for arm in study.arms}
-    return {arm: curve for arm, curve in curves.items() if curve is not None}
+    curves = {condition: curve_of(study, condition, metric, log) for condition in study.conditions}
+    return {condition: curve for condition, curve in curves.items() if curve is not None}
 
 
 def over_training(name: str, content: Content, colours: dict[str, Look]) -> Drawn | None:
@@ -63,10 +63,12 @@ def over_training(name: str, content: Content, colours: dict[str, Look]) -> Draw
     if max((points(curve) for curve in curves.values()), default=0) < FEWEST_POINTS:
         return None  # no curve: a start and an end are in the tables
     figure, axes = canvas()
-    for arm, curve in curves.items():
-        factor = content.summary.step_seconds[arm] if seconds else 1.0
+    for condition, curve in curves.items():
+        factor = content.summary.step_seconds[condition] if seconds else 1.0
         if np.isfinite(factor):
-            draw_curve(axes, arm, curve, colours[arm], factor, dots=metric == "loss/val")
+            draw_curve(
+                axes, condition, curve, colours[condition], factor, dots=metric == "loss/val"
+            )
     axes.set_ylim(*loss_range(list(curves.values())))
     axes.set_xlim(left=0)
     clamp_marks(axes)
@@ -96,15 +98,15 @@ def band_caption(curves: dict[str, Curve]) -> str:
 
 def unseen(content: Content, curves: dict[str, Curve]) -> str:
     """The conditions without a curve."""
-    missing = [arm for arm in content.study.arms if arm not in curves]
+    missing = [condition for condition in content.study.conditions if condition not in curves]
     return f" Nothing was logged before they ended: {', '.join(missing)}." if missing else ""
 
 
 def helped(content: Content) -> list[str]:
     """Conditions that see later text while they train."""
     runs = content.study.reported
-    leaking = set(runs[runs.causal_in_training.eq(False)].arm)
-    return [arm for arm in content.study.arms if arm in leaking]
+    leaking = set(runs[runs.causal_in_training.eq(False)].condition)
+    return [condition for condition in content.study.conditions if condition in leaking]
 
 
 def points(curve: Curve) -> int:
@@ -113,7 +115,7 @@ def points(curve: Curve) -> int:
 
 
 def draw_curve(
-    axes: Axes, arm: str, curve: Curve, look: Look, factor: float, dots: bool = False
+    axes: Axes, condition: str, curve: Curve, look: Look, factor: float, dots: bool = False
 ) -> None:
     """Mean and band; or the single runs, with a mark where a failed one ended."""
     few = dots and len(curve.steps) <= 30
@@ -121,10 +123,10 @@ def draw_curve(
     style: Any = {"color": look.color, "linestyle": look.linestyle}
     if len(curve.steps):
         x = curve.steps * factor
-        axes.plot(x, curve.mean, label=arm, marker=marker, markersize=4, **style)
+        axes.plot(x, curve.mean, label=condition, marker=marker, markersize=4, **style)
         axes.fill_between(x, curve.low, curve.high, color=look.color, alpha=0.2, linewidth=0)
     for i, (steps, values) in enumerate(curve.single):
-        label = None if i else f"{arm} ({len(curve.ends)} of {len(curve.single)} failed)"
+        label = None if i else f"{condition} ({len(curve.ends)} of {len(curve.single)} failed)"
         axes.plot(steps * factor, values, label=label, linewidth=1, **style)
     for step, value in curve.ends:
         axes.plot(step * factor, value, "x", color=look.color, ms=9, mew=2.5, gid="failed")
@@ -156,14 +158,16 @@ def loss_range(curves: list[Curve]) -> tuple[float, float]:
 
 def differences(name: str, content: Content, colours: dict[str, Look]) -> Drawn | None:
     """Forest plot: each condition's paired difference to its baseline."""
-    rows = [arm for arm in content.study.arms if content.study.baselines[arm]]
+    rows = [
+        condition for condition in content.study.conditions if content.study.baselines[condition]
+    ]
     table = content.summary
     if not rows or content.study.reported.empty:
         return None
     figure, axes = canvas(height=1.3 + 0.36 * len(rows))
     axes.axvline(0, color=INK, linewidth=1)
-    for y, arm in enumerate(rows):
-        row, look = table.loc[arm], colours[arm]
+    for y, condition in enumerate(rows):
+        row, look = table.loc[condition], colours[condition]
         if np.isfinite(row.difference_low):
             axes.plot([row.difference_low, row.difference_high], [y, y], color=look.color)
         if np.isfinite(row.difference):
@@ -177,7 +181,7 @@ def differences(name: str, content: Content, colours: dict[str, Look]) -> Drawn 
     axes.set_yticks(range(len(rows)), rows)
     axes.set_ylim(len(rows) - 0.5, -0.5)
     axes.margins(x=0.08)
-    bases = {content.study.baselines[arm] for arm in rows}
+    bases = {content.study.baselines[condition] for condition in rows}
     base = bases.pop() if len(bases) == 1 else "its baseline"
     axes.set_xlabel(f"{metric_name(content)} minus that of {base} (nats per character)")
     intervals = ""
@@ -193,9 +197,9 @@ def loss_lr(name: str, content: Content, colours: dict[str, Look]) -> Drawn | No
         return None
     figure, axes = canvas()
     for entry in content.tuned:
-        look, rates = colours[entry.arm], entry.rates
+        look, rates = colours[entry.condition], entry.rates
         axes.plot(
-            rates.index, rates.capped, label=entry.arm, color=look.color,
+            rates.index, rates.capped, label=entry.condition, color=look.color,
             linestyle=look.linestyle, marker=look.marker, markersize=4,
         )  # fmt: skip
         best = rates.capped.min()
@@ -232,8 +236,8 @@ def gradient_norm(name: str, content: Content, colours: dict[str, Look]) -> Draw
     if not any((curve.mean > 0).any() or curve.single for curve in curves.values()):
         return None
     figure, axes = canvas()
-    for arm, curve in curves.items():
-        draw_curve(axes, arm, curve, colours[arm], 1.0)
+    for condition, curve in curves.items():
+        draw_curve(axes, condition, curve, colours[condition], 1.0)
     lines = [curve.mean for curve in curves.values() if len(curve.mean)]
     lines += [values for curve in curves.values() for _, values in curve.single]
     seen = np.concatenate(lines)

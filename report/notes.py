@@ -33,25 +33,31 @@ class Headline:
 
 @dataclass(frozen=True)
 class Note:
-    """A footnote; `arms` are those whose rows carry its number (none: it is about all)."""
+    """A footnote; `conditions` are those whose rows carry its number (none: it is about all)."""
 
     text: str
-    arms: list[str] = field(default_factory=list)
+    conditions: list[str] = field(default_factory=list)
 
 
 def headline(study: Study, tuned: list[Tuned]) -> Headline:
     """What kind of comparison this is: at one learning rate, or at each norm's own."""
-    arms = study.reported
-    if arms.empty:
+    conditions = study.reported
+    if conditions.empty:
         text = "Tuning runs only: they choose the learning rates, and no norm is compared by them."
         return Headline(text, unjudged="tuning runs only")
-    of_arms = arms.drop_duplicates("arm").set_index("arm").norm
-    norms = list(dict.fromkeys(of_arms.reindex(study.arms).dropna()))
+    of_conditions = conditions.drop_duplicates("condition").set_index("condition").norm
+    norms = list(dict.fromkeys(of_conditions.reindex(study.conditions).dropna()))
     if len(norms) < 2:
-        return Headline(f"{len(study.arms)} condition{'s' * (len(study.arms) != 1)}, one norm.")
-    rates = sorted(arms.lr.dropna().unique())
-    elsewhere = [entry.arm for entry in tuned if ran_elsewhere(study, entry)]
-    missing = [arm for arm in study.arms if arm not in {entry.arm for entry in tuned}]
+        return Headline(
+            f"{len(study.conditions)} condition{'s' * (len(study.conditions) != 1)}, one norm."
+        )
+    rates = sorted(conditions.lr.dropna().unique())
+    elsewhere = [entry.condition for entry in tuned if ran_elsewhere(study, entry)]
+    missing = [
+        condition
+        for condition in study.conditions
+        if condition not in {entry.condition for entry in tuned}
+    ]
     if not missing and not elsewhere:
         return Headline(at_their_own(tuned))
     command = tuning_command(study)
@@ -81,8 +87,8 @@ def headline(study: Study, tuned: list[Tuned]) -> Headline:
 
 
 def ran_elsewhere(study: Study, entry: Tuned) -> bool:
-    """Did an arm's reported runs use another rate than its best?"""
-    used = study.of(entry.arm).lr.dropna()
+    """Did a condition's reported runs use another rate than its best?"""
+    used = study.of(entry.condition).lr.dropna()
     return any(not math.isclose(rate, entry.best) for rate in used)
 
 
@@ -92,7 +98,7 @@ def at_their_own(tuned: list[Tuned]) -> str:
         "Each norm is shown at its own learning rate: the one with the lowest validation loss "
         "among those tried."
     )
-    at_edge = [entry.arm for entry in tuned if entry.best in (entry.rates.index[[0, -1]])]
+    at_edge = [entry.condition for entry in tuned if entry.best in (entry.rates.index[[0, -1]])]
     if at_edge:
         text += f" For {', '.join(at_edge)} that is the lowest or highest rate tried."
     return text
@@ -131,8 +137,10 @@ def footnotes(study: Study, summary: pd.DataFrame, tuned: list[Tuned]) -> list[N
 def about_failures(study: Study, summary: pd.DataFrame) -> list[Note]:
     """Failed and spiking runs."""
     notes = []
-    broken = set(study.reported[study.reported.failure == "error"].arm)
-    failed = [arm for arm in summary.index[summary.failed > 0] if arm not in broken]
+    broken = set(study.reported[study.reported.failure == "error"].condition)
+    failed = [
+        condition for condition in summary.index[summary.failed > 0] if condition not in broken
+    ]
     if failed:
         text = (
             "A condition with a failed run has no mean, no interval and no difference: a mean over "
@@ -144,19 +152,21 @@ def about_failures(study: Study, summary: pd.DataFrame) -> list[Note]:
     bases = {base for base in study.baselines.values() if base}
     for base in bases & set(summary.index[summary.failed > 0]):
         text = f"{base}, the baseline, has a failed run: no difference to it can be taken."
-        notes.append(Note(text, [arm for arm, b in study.baselines.items() if b == base]))
+        notes.append(
+            Note(text, [condition for condition, b in study.baselines.items() if b == base])
+        )
     if tests := failing_tests(study, summary):
         text = (
             f"Do they fail equally often? Fisher's exact test, not adjusted for the number of "
             f"tests: {'; '.join(tests)}."
         )
         notes.append(Note(text))
-    for arm in study.arms:
-        rows = study.of(arm)[study.of(arm).failure == "error"]
+    for condition in study.conditions:
+        rows = study.of(condition)[study.of(condition).failure == "error"]
         if len(rows):
             text = f"Stopped by an error, not by training: {str(rows.error.iloc[0]).rstrip('.')}. "
             text += "Failed jobs are tried again by the sweep's command with its hydra.sweep.dir."
-            notes.append(Note(text, [arm]))
+            notes.append(Note(text, [condition]))
     spikes = list(summary.index[summary.spikes > 0])
     if spikes:
         text = (
@@ -170,10 +180,10 @@ def about_failures(study: Study, summary: pd.DataFrame) -> list[Note]:
 def failing_tests(study: Study, summary: pd.DataFrame) -> list[str]:
     """Failures in training against the baseline's, with Fisher's p, where both have such runs."""
     tests = []
-    for arm, p in summary.p_failing.dropna().items():
-        base = summary.baseline[arm]
-        (a, n_a), (b, n_b) = (training_failures(study, str(name)) for name in (arm, base))
-        tests.append(f"{arm} {a} of {n_a} against {base} {b} of {n_b}, p = {p:.2g}")
+    for condition, p in summary.p_failing.dropna().items():
+        base = summary.baseline[condition]
+        (a, n_a), (b, n_b) = (training_failures(study, str(name)) for name in (condition, base))
+        tests.append(f"{condition} {a} of {n_a} against {base} {b} of {n_b}, p = {p:.2g}")
     return tests
 
 
@@ -183,34 +193,34 @@ def about_seeds(study: Study, summary: pd.DataFrame) -> list[Note]:
     few = list(summary.index[summary.n.between(1, 2) & (summary.failed == 0)])
     if few:
         notes.append(Note("Fewer than 3 seeds: no interval can be given.", few))
-    for arm, base in study.baselines.items():
-        if base and set(study.of(arm).index) != set(study.of(base).index):
-            pairs = summary.pairs[arm]
+    for condition, base in study.baselines.items():
+        if base and set(study.of(condition).index) != set(study.of(base).index):
+            pairs = summary.pairs[condition]
             text = f"Not all seeds are also {base}'s; the difference is over the {pairs} that are."
             if pairs < 3:
                 text += " Fewer than 3 give no interval."
-            notes.append(Note(text, [arm]))
+            notes.append(Note(text, [condition]))
     return notes
 
 
 def about_training_loss(study: Study) -> list[Note]:
     """A norm whose training sees what it is to predict, and what that is worth to it."""
     runs = study.reported
-    leaking = set(runs[runs.causal_in_training.eq(False)].arm)
+    leaking = set(runs[runs.causal_in_training.eq(False)].condition)
     if not leaking:
         return []
-    arms = [arm for arm in study.arms if arm in leaking]
+    conditions = [condition for condition in study.conditions if condition in leaking]
     text = (
-        f"The statistics of {', '.join(arms)} include later characters while training, so the "
+        f"The statistics of {', '.join(conditions)} include later characters while training, so the "
         "training loss (the curve) is helped by text that is to be predicted. Losses are taken in "
         "evaluation mode, where that cannot be, in all tables but that on batch statistics."
     )
-    leaks = {arm: study.of(arm).leak.mean() for arm in arms}
-    known = [f"{arm} {leak:.2g}" for arm, leak in leaks.items() if pd.notna(leak)]
+    leaks = {condition: study.of(condition).leak.mean() for condition in conditions}
+    known = [f"{condition} {leak:.2g}" for condition, leak in leaks.items() if pd.notna(leak)]
     if known:
         text += " The help (the leak, nats per character at the end of training): "
         text += f"{'; '.join(known)}."
-    return [Note(text, arms)]
+    return [Note(text, conditions)]
 
 
 def about_lengths(study: Study, summary: pd.DataFrame) -> list[Note]:
@@ -218,30 +228,33 @@ def about_lengths(study: Study, summary: pd.DataFrame) -> list[Note]:
     runs = study.reported[study.reported.failure == ""]
     if runs.steps.nunique() < 2:
         return []
-    each = [f"{arm} {span(rows.steps)}" for arm, rows in runs.groupby("arm", sort=False)]
+    each = [
+        f"{condition} {span(rows.steps)}"
+        for condition, rows in runs.groupby("condition", sort=False)
+    ]
     return [Note(f"Not all trained equally long, in steps: {', '.join(each)}.")]
 
 
 def about_rates(study: Study, tuned: list[Tuned]) -> list[Note]:
     """Doubts about an optimum, and rates that are not the optimum."""
     notes = [
-        Note(f"Learning rate of {entry.arm}: {warning}.", [entry.arm])
+        Note(f"Learning rate of {entry.condition}: {warning}.", [entry.condition])
         for entry in tuned
         for warning in entry.warnings
     ]
     for entry in tuned:
-        used = study.of(entry.arm)
+        used = study.of(entry.condition)
         if ran_elsewhere(study, entry):
             rates = ", ".join(f"{rate:g}" for rate in sorted(used.lr.dropna().unique()))
-            text = f"{entry.arm} ran at {rates}; its best on {entry.on} is {entry.best:g}."
-            notes.append(Note(text, [entry.arm]))
+            text = f"{entry.condition} ran at {rates}; its best on {entry.on} is {entry.best:g}."
+            notes.append(Note(text, [entry.condition]))
         lengths = sorted(set(used.max_steps.dropna()) - {entry.steps})
         if lengths:
-            text = f"The rate of {entry.arm} was chosen by runs of {entry.steps:.0f} steps; "
+            text = f"The rate of {entry.condition} was chosen by runs of {entry.steps:.0f} steps; "
             text += f"it ran for {span(used.max_steps)}."
-            notes.append(Note(text, [entry.arm]))
+            notes.append(Note(text, [entry.condition]))
     if len({(len(entry.rates), entry.rates.n.sum()) for entry in tuned}) > 1:
-        each = [f"{e.arm} {e.rates.n.sum()} runs at {len(e.rates)} rates" for e in tuned]
+        each = [f"{e.condition} {e.rates.n.sum()} runs at {len(e.rates)} rates" for e in tuned]
         notes.append(Note(f"The tuning was not the same for all: {', '.join(each)}."))
     return notes
 
@@ -259,7 +272,16 @@ def about_time(study: Study) -> list[Note]:
             "At least one run was resumed: its seconds and tokens/s add up several legs, each with "
             "a start of its own, perhaps on different machines."
         )
-        notes.append(Note(text, [arm for arm in study.arms if arm in set(resumed.arm)]))
+        notes.append(
+            Note(
+                text,
+                [
+                    condition
+                    for condition in study.conditions
+                    if condition in set(resumed.condition)
+                ],
+            )
+        )
     return notes
 
 

@@ -37,9 +37,9 @@ def page(content: Content, figures: dict[str, Drawn]) -> str:
 
 def title(content: Content) -> str:
     """The first conditions' names."""
-    arms = content.study.arms
-    more = f" and {len(arms) - 4} more" if len(arms) > 4 else ""
-    return f"normlab: {', '.join(arms[:4])}{more}"
+    conditions = content.study.conditions
+    more = f" and {len(conditions) - 4} more" if len(conditions) > 4 else ""
+    return f"normlab: {', '.join(conditions[:4])}{more}"
 
 
 def subtitle(content: Content) -> str:

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 import numpy as np
 import pandas as pd
 
-from report.statistics import basin_width, lr_sensitivity, ratio, steps_to_target
+from report.intervals import basin_width, lr_sensitivity, ratio, steps_to_target
 from report.study import Study, loss_by_rate
 
 FRACTIONS = np.arange(3, 11) / 10  # of the baseline's length
@@ -14,10 +14,10 @@ NEIGHBOUR = 1.5  # rates closer than this are a factor of sqrt 2 apart
 
 @dataclass(frozen=True)
 class Tuned:
-    """An arm's losses over learning rates.
+    """A condition's losses over learning rates.
 
     Attributes:
-        arm: its label.
+        condition: its label.
         on: `tuning seeds` or `reported seeds`.
         rates: one row a rate: n, failed, mean, sd (best validation loss, nats a character),
             capped (failed seeds at their last loss, at most that at the start).
@@ -28,7 +28,7 @@ class Tuned:
         warnings: what makes the optimum doubtful, one phrase each.
     """
 
-    arm: str
+    condition: str
     on: str
     rates: pd.DataFrame
     best: float
@@ -38,11 +38,11 @@ class Tuned:
     warnings: list[str]
 
 
-def tuned_arms(study: Study) -> list[Tuned]:
-    """Every arm that has runs at two learning rates or more, at its greatest length."""
+def tuned_conditions(study: Study) -> list[Tuned]:
+    """Every condition that has runs at two learning rates or more, at its greatest length."""
     found = []
-    for arm in dict.fromkeys([*study.arms, *study.table.arm]):
-        runs = study.table[study.table.arm == arm]
+    for condition in dict.fromkeys([*study.conditions, *study.table.condition]):
+        runs = study.table[study.table.condition == condition]
         for on, roles in (
             ("tuning seeds", ["tuning"]),
             ("reported seeds", ["reported", "other rate"]),
@@ -50,19 +50,19 @@ def tuned_arms(study: Study) -> list[Tuned]:
             rows = runs[runs.role.isin(roles)]
             rows = rows[rows.max_steps == rows.max_steps.max()]
             if rows.lr.nunique() > 1:
-                found.append(tuned(arm, on, rows))
+                found.append(tuned(condition, on, rows))
                 break
     return found
 
 
-def tuned(arm: str, on: str, rows: pd.DataFrame) -> Tuned:
-    """One arm's optimum."""
+def tuned(condition: str, on: str, rows: pd.DataFrame) -> Tuned:
+    """One condition's optimum."""
     rates = loss_by_rate(rows)
     start = float(rows.loss_initial.mean())
     capped, at = rates.capped.to_numpy(), rates.index.to_numpy(float)
     trained = bool((rates.failed < rates.n).any())
     return Tuned(
-        arm=arm,
+        condition=condition,
         on=on,
         rates=rates,
         best=float(at[capped.argmin()]),
@@ -99,28 +99,30 @@ def steps_table(study: Study) -> pd.DataFrame | None:
     """Steps to the baseline's final loss, from complete schedules; None without several lengths.
 
     The target is each seed's own: the final validation loss of the baseline at its full length.
-    One row an arm: `steps` (the seeds' median; infinite: not within the longest), `ratio` to the
+    One row a condition: `steps` (the seeds' median; infinite: not within the longest), `ratio` to the
     baseline with its interval from the log scale, `bound` where a censored seed makes the ratio
     one: `at least`.
     """
-    base = study.arms[0]
+    base = study.conditions[0]
     known = study.table[study.table.role.isin(["reported", "other length"])]
     if (study.of(base).failure != "").any() or not (
-        known.groupby("arm").max_steps.nunique().max() >= 2
+        known.groupby("condition").max_steps.nunique().max() >= 2
     ):
         return None
-    needed = {arm: steps_needed(study, arm) for arm in study.arms}
+    needed = {condition: steps_needed(study, condition) for condition in study.conditions}
     full = float(study.of(base).max_steps.max())
-    rows = {arm: compared(needed[arm], needed[base], full) for arm in study.arms}
+    rows = {
+        condition: compared(needed[condition], needed[base], full) for condition in study.conditions
+    }
     return pd.DataFrame.from_dict(rows, orient="index")
 
 
-def steps_needed(study: Study, arm: str) -> "pd.Series[float]":
-    """An arm's steps to the first baseline's final loss, by seed; see `needed_steps`."""
-    runs = study.table[study.table.arm == arm]
+def steps_needed(study: Study, condition: str) -> "pd.Series[float]":
+    """A condition's steps to the first baseline's final loss, by seed; see `needed_steps`."""
+    runs = study.table[study.table.condition == condition]
     runs = runs[runs.role.isin(["reported", "other length"])]
     runs = runs.assign(val_final=runs.val_final.where(runs.failure == "", np.inf))
-    base = study.of(study.arms[0])
+    base = study.of(study.conditions[0])
     return needed_steps(runs, float(base.max_steps.max()), base.val_final)
 
 
@@ -143,7 +145,7 @@ def needed_steps(
 def compared(
     mine: "pd.Series[float]", theirs: "pd.Series[float]", full: float
 ) -> dict[str, object]:
-    """Steps of an arm, and as a ratio to the baseline's over the seeds that both have."""
+    """Steps of a condition, and as a ratio to the baseline's over the seeds that both have."""
     pairs = pd.concat([mine, theirs], axis=1, join="inner").to_numpy()
     row: dict[str, object] = {
         "n": len(pairs),

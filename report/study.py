@@ -1,6 +1,6 @@
-"""What is compared with what: arms, their baselines, and which runs speak for an arm.
+"""What is compared with what: conditions, their baselines, and which runs speak for a condition.
 
-An arm is a condition without its learning rate and its length: those are chosen for it, not
+A condition is a condition without its learning rate and its length: those are chosen for it, not
 compared. Runs on tuning seeds choose the rate and are reported nowhere else.
 """
 
@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import pandas as pd
 
 from report.conditions import Flat, label, swept_keys
-from report.runs import TUNING_SEEDS, Runs
+from report.read import TUNING_SEEDS, Runs
 
 RATE, LENGTH = "optimizer.lr", "trainer.max_steps"
 CHOSEN = (RATE, LENGTH, "scheduler.total_steps")
@@ -21,13 +21,13 @@ class Study:
     """Runs in order.
 
     Attributes:
-        table: the runs' table with `arm` and `role`: `reported`, `tuning` (on a tuning seed),
-            `other rate`, `other length` (of an arm that has better ones), `repeat`.
-        keys: what tells the arms apart, the norm first.
-        arms: their labels, the first baseline first; those that are reported.
-        baselines: for each arm the one that it is compared with, None for a baseline.
-        settings: for each arm the values of `keys`.
-        metric: the column that arms are compared by: the test loss at the step that validation
+        table: the runs' table with `condition` and `role`: `reported`, `tuning` (on a tuning seed),
+            `other rate`, `other length` (of a condition that has better ones), `repeat`.
+        keys: what tells the conditions apart, the norm first.
+        conditions: their labels, the first baseline first; those that are reported.
+        baselines: for each condition the one that it is compared with, None for a baseline.
+        settings: for each condition the values of `keys`.
+        metric: the column that conditions are compared by: the test loss at the step that validation
             chose, or the best validation loss where there is no test split. Nats a character.
         skipped: one line for each folder that was left out.
         notes: what was decided on the way, one sentence each.
@@ -36,7 +36,7 @@ class Study:
     runs: Runs
     table: pd.DataFrame
     keys: list[str]
-    arms: list[str]
+    conditions: list[str]
     baselines: dict[str, str | None]
     settings: dict[str, Flat]
     metric: str
@@ -53,31 +53,33 @@ class Study:
         """Of single characters, nats: the mean over the runs, which differ if their texts do."""
         return float(self.reported.unigram_entropy.mean())
 
-    def of(self, arm: str) -> pd.DataFrame:
-        """An arm's reported runs, the index the seed."""
-        rows = self.reported[self.reported.arm == arm]
+    def of(self, condition: str) -> pd.DataFrame:
+        """A condition's reported runs, the index the seed."""
+        rows = self.reported[self.reported.condition == condition]
         return rows.assign(run=rows.index).set_index("seed").sort_index()
 
 
 def build_study(runs: Runs, baseline: str) -> Study:
-    """Sort runs into arms.
+    """Sort runs into conditions.
 
     Raises:
-        ValueError: no arm is called `baseline` (other than the default's being absent).
+        ValueError: no condition is called `baseline` (other than the default's being absent).
     """
-    arms_flat = without_chosen(runs.flat)
-    keys = swept_keys(arms_flat, runs.typed)
-    arm = {run: label(config, keys) for run, config in arms_flat.items()}
-    table = runs.table.assign(arm=pd.Series(arm), role="reported")
+    conditions_flat = without_chosen(runs.flat)
+    keys = swept_keys(conditions_flat, runs.typed)
+    condition = {run: label(config, keys) for run, config in conditions_flat.items()}
+    table = runs.table.assign(condition=pd.Series(condition), role="reported")
     notes: list[str] = []
-    mark_repeats(table, ["arm", "lr", "max_steps", "seed"], notes)
+    mark_repeats(table, ["condition", "lr", "max_steps", "seed"], notes)
     mark_tuning(table, notes)
     mark_lengths(table)
     mark_rates(table, notes)
-    mark_repeats(table, ["arm", "seed"], notes)  # runs whose rate or length is not known
-    settings = {arm[run]: {k: config.get(k) for k in keys} for run, config in arms_flat.items()}
-    present = list(dict.fromkeys(table[table.role == "reported"].arm))
-    only_tuning = [a for a in dict.fromkeys(table.arm) if a not in present]
+    mark_repeats(table, ["condition", "seed"], notes)  # runs whose rate or length is not known
+    settings = {
+        condition[run]: {k: config.get(k) for k in keys} for run, config in conditions_flat.items()
+    }
+    present = list(dict.fromkeys(table[table.role == "reported"].condition))
+    only_tuning = [a for a in dict.fromkeys(table.condition) if a not in present]
     if present and only_tuning:
         notes.append(f"No reported seed yet, only tuning runs: {', '.join(only_tuning)}.")
     if not present:  # a tuning sweep alone
@@ -121,7 +123,7 @@ def mark_repeats(table: pd.DataFrame, same: list[str], notes: list[str]) -> None
 def mark_tuning(table: pd.DataFrame, notes: list[str]) -> None:
     """Seeds from 101 on are tuning seeds where the learning rate was swept on them."""
     high = table[(table.seed.fillna(0) >= TUNING_SEEDS) & (table.role == "reported")]
-    if (high.groupby("arm").lr.nunique() > 1).any():
+    if (high.groupby("condition").lr.nunique() > 1).any():
         table.loc[high.index, "role"] = "tuning"
         notes.append(
             f"The {len(high)} runs on tuning seeds ({TUNING_SEEDS} and above) chose the learning "
@@ -135,16 +137,16 @@ def mark_tuning(table: pd.DataFrame, notes: list[str]) -> None:
 
 
 def mark_lengths(table: pd.DataFrame) -> None:
-    """An arm is reported at its greatest length."""
-    longest = table[table.role == "reported"].groupby("arm").max_steps.transform("max")
+    """A condition is reported at its greatest length."""
+    longest = table[table.role == "reported"].groupby("condition").max_steps.transform("max")
     shorter = longest.index[table.max_steps[longest.index] < longest]
     table.loc[shorter, "role"] = "other length"
 
 
 def mark_rates(table: pd.DataFrame, notes: list[str]) -> None:
-    """An arm with several rates on reported seeds is reported at the one best on validation."""
+    """A condition with several rates on reported seeds is reported at the one best on validation."""
     chosen = False
-    for _, rows in table[table.role == "reported"].groupby("arm"):
+    for _, rows in table[table.role == "reported"].groupby("condition"):
         if rows.lr.nunique() > 1:
             best = loss_by_rate(rows).capped.idxmin()
             table.loc[rows.index[rows.lr != best], "role"] = "other rate"
@@ -180,29 +182,35 @@ def loss_by_rate(rows: pd.DataFrame) -> pd.DataFrame:
 
 
 def find_baselines(
-    arms: list[str], settings: dict[str, Flat], keys: list[str], wanted: str, notes: list[str]
+    conditions: list[str], settings: dict[str, Flat], keys: list[str], wanted: str, notes: list[str]
 ) -> dict[str, str | None]:
-    """Each arm's baseline: the wanted norm with the arm's other settings, or the only such arm."""
-    norms = {arm: str(settings[arm].get("norm", arm)) for arm in arms}
-    those = [arm for arm in arms if wanted in (arm, norms[arm])] if len(arms) > 1 else arms[:1]
-    if "norm" not in keys and wanted not in arms:
-        those = arms[:1]
+    """Each condition's baseline: the wanted norm with the condition's other settings, or the only such condition."""
+    norms = {condition: str(settings[condition].get("norm", condition)) for condition in conditions}
+    those = (
+        [condition for condition in conditions if wanted in (condition, norms[condition])]
+        if len(conditions) > 1
+        else conditions[:1]
+    )
+    if "norm" not in keys and wanted not in conditions:
+        those = conditions[:1]
     if not those:
         if wanted != "layernorm":
-            raise ValueError(f"no run of --baseline {wanted}; there are: {', '.join(arms)}")
-        those = arms[:1]
-    if len(arms) > 1 and wanted not in (*those, *(norms[a] for a in those if "norm" in keys)):
+            raise ValueError(f"no run of --baseline {wanted}; there are: {', '.join(conditions)}")
+        those = conditions[:1]
+    if len(conditions) > 1 and wanted not in (*those, *(norms[a] for a in those if "norm" in keys)):
         notes.append(f"Differences are taken to {those[0]}; --baseline NAME chooses another.")
 
-    def others(arm: str) -> dict[str, object]:
+    def others(condition: str) -> dict[str, object]:
         same = ("norm", "model.norm")
-        return {k: v for k, v in settings[arm].items() if not k.startswith(same)}
+        return {k: v for k, v in settings[condition].items() if not k.startswith(same)}
 
     found: dict[str, str | None] = {}
-    for arm in arms:
-        alike = [base for base in those if others(base) == others(arm)]
+    for condition in conditions:
+        alike = [base for base in those if others(base) == others(condition)]
         one = alike[0] if alike else those[0] if len(those) == 1 else None
-        found[arm] = None if arm in those else one
-        if arm not in those and one is None:
-            notes.append(f"{arm} has no {wanted} run with the same settings to be compared with.")
+        found[condition] = None if condition in those else one
+        if condition not in those and one is None:
+            notes.append(
+                f"{condition} has no {wanted} run with the same settings to be compared with."
+            )
     return found

@@ -18,7 +18,7 @@ def rates(content: Content) -> Table | None:
         tried = f"{len(entry.rates)}: {entry.rates.index.min():g} to {entry.rates.index.max():g}"
         failed = f"{entry.rates.failed.sum()} of {entry.rates.n.sum()}"
         rows.append([
-            marked(content, entry.arm), f"{entry.best:g}", number(entry.rates.capped.min()), tried,
+            marked(content, entry.condition), f"{entry.best:g}", number(entry.rates.capped.min()), tried,
             failed, number(entry.basin, 2), number(entry.sensitivity),
         ])  # fmt: skip
     columns = ["condition", "best rate", "loss there", "tried", "failed", "basin", "sensitivity"]
@@ -42,11 +42,11 @@ def steps(content: Content) -> Table | None:
     if content.steps is None:
         return None
     rows = []
-    for arm, row in content.steps.iterrows():
+    for condition, row in content.steps.iterrows():
         needed = "not reached" if math.isinf(row.steps) else number(row.steps, 0)
         ratio = f"{row.bound} {number(row.ratio, 2)} {between(row.low, row.high, 2, False)}"
-        shown = "baseline" if arm == content.study.arms[0] else ratio.strip()
-        rows.append([marked(content, str(arm)), f"{row.n:.0f}", needed, shown])
+        shown = "baseline" if condition == content.study.conditions[0] else ratio.strip()
+        rows.append([marked(content, str(condition)), f"{row.n:.0f}", needed, shown])
     caption = (
         "The smallest number of steps whose own complete schedule ends at or below the final "
         "validation loss of the baseline's full length, same seed (median over seeds); the ratio "

@@ -1,4 +1,4 @@
-"""One row an arm: its losses, its paired difference to the baseline, its failures, its cost."""
+"""One row a condition: its losses, its paired difference to the baseline, its failures, its cost."""
 
 from collections import Counter
 
@@ -6,7 +6,7 @@ import numpy as np
 import pandas as pd
 
 from report.failures import OF_TRAINING
-from report.statistics import Interval, crossing, fisher, holm, interval, noise_floor
+from report.intervals import Interval, crossing, fisher, holm, interval, noise_floor
 from report.study import Study
 
 LOSSES = ["val_best", "val_final", "test_best", "test_final", "train_final", "gap"]
@@ -14,7 +14,7 @@ LOSSES += ["val_reestimated", "val_batch", "leak"]  # of norms with batch statis
 
 
 def summarize(study: Study, level: float = 0.95) -> pd.DataFrame:
-    """The table behind the console, the page and summary.csv; the index is the arm.
+    """The table behind the console, the page and summary.csv; the index is the condition.
 
     Args:
         study: the runs in order.
@@ -22,33 +22,33 @@ def summarize(study: Study, level: float = 0.95) -> pd.DataFrame:
             the table cannot say other than the verdicts do. A mean's own interval is at 95 %.
 
     Returns:
-        Losses in nats a character, `step_seconds` in seconds. An arm with any failed run has no
+        Losses in nats a character, `step_seconds` in seconds. A condition with any failed run has no
         mean, no interval and no difference: what is left would be the lucky seeds.
     """
-    rows = {arm: row_of(study, arm, level) for arm in study.arms}
+    rows = {condition: row_of(study, condition, level) for condition in study.conditions}
     table = pd.DataFrame.from_dict(rows, orient="index")
     table.insert(table.columns.get_loc("p") + 1, "p_holm", holm(table["p"].to_numpy(float)))
     return table
 
 
-def row_of(study: Study, arm: str, level: float) -> dict[str, object]:
-    """One arm."""
-    runs = study.of(arm)
+def row_of(study: Study, condition: str, level: float) -> dict[str, object]:
+    """One condition."""
+    runs = study.of(condition)
     kinds = Counter(kind for kind in runs.failure if kind)
     failed = sum(kinds.values())
     mean = interval(runs[study.metric] if not failed else [])
-    base = study.baselines[arm]
-    apart = difference(study, arm, base, level)
-    row: dict[str, object] = {key: study.settings[arm].get(key) for key in study.keys}
+    base = study.baselines[condition]
+    apart = difference(study, condition, base, level)
+    row: dict[str, object] = {key: study.settings[condition].get(key) for key in study.keys}
     row |= {"lr": only(runs.lr), "max_steps": only(runs.max_steps)}
     row |= {"n": len(runs), "failed": failed, "failures": told(kinds), "spikes": runs.spike.sum()}
     row |= {"mean": mean.mean, "low": mean.low, "high": mean.high, "sd": mean.sd}
     row |= {"baseline": base, "pairs": apart.n, "difference": apart.mean}
     row |= {"difference_low": apart.low, "difference_high": apart.high}
-    row |= {"detectable": apart.half, "p": apart.p, "p_failing": failing(study, arm, base)}
+    row |= {"detectable": apart.half, "p": apart.p, "p_failing": failing(study, condition, base)}
     row |= {name: runs[name].mean() if not failed else np.nan for name in LOSSES}
     row["val_best_step"] = runs.val_best_step.median() if not failed else np.nan
-    row["first_at_baseline"] = first_at_baseline(study, arm, base) if not failed else np.nan
+    row["first_at_baseline"] = first_at_baseline(study, condition, base) if not failed else np.nan
     trained = runs[runs.failure != "error"]
     for name in ("tokens_per_second", "step_seconds", "seconds", "params", "norm_params"):
         row[name] = trained[name].median()
@@ -67,12 +67,12 @@ def only(values: "pd.Series[float]") -> float:
 
 
 def difference(
-    study: Study, arm: str, base: str | None, level: float, log: bool = False
+    study: Study, condition: str, base: str | None, level: float, log: bool = False
 ) -> Interval:
-    """The arm's metric minus the baseline's, seed by seed over the seeds that both have."""
+    """The condition's metric minus the baseline's, seed by seed over the seeds that both have."""
     if base is None:
         return interval([])
-    mine, theirs = study.of(arm), study.of(base)
+    mine, theirs = study.of(condition), study.of(base)
     if (mine.failure != "").any() or (theirs.failure != "").any():
         return interval([])
     pairs = pd.concat([mine[study.metric], theirs[study.metric]], axis=1, join="inner").dropna()
@@ -80,22 +80,22 @@ def difference(
     return interval(values[:, 0] - values[:, 1], level)
 
 
-def failing(study: Study, arm: str, base: str | None) -> float:
-    """Fisher's exact p, two-sided, that arm and baseline fail equally often.
+def failing(study: Study, condition: str, base: str | None) -> float:
+    """Fisher's exact p, two-sided, that condition and baseline fail equally often.
 
     A job that raised an error took no part in training, and takes none here.
     """
     if base is None:
         return np.nan
-    counts = [training_failures(study, name) for name in (arm, base)]
+    counts = [training_failures(study, name) for name in (condition, base)]
     if not any(failed for failed, _ in counts) or not all(trained for _, trained in counts):
         return np.nan
     return fisher(*counts[0], *counts[1], "two-sided")
 
 
-def training_failures(study: Study, arm: str) -> tuple[int, int]:
-    """How many of an arm's runs failed in training, and of how many."""
-    kinds = study.of(arm).failure
+def training_failures(study: Study, condition: str) -> tuple[int, int]:
+    """How many of a condition's runs failed in training, and of how many."""
+    kinds = study.of(condition).failure
     return int(kinds.isin(OF_TRAINING).sum()), int((kinds != "error").sum())
 
 
@@ -105,16 +105,16 @@ def evaluations(study: Study, run: str) -> "pd.Series[float]":
     return curves["loss/val"].dropna() if "loss/val" in curves else pd.Series(dtype=float)
 
 
-def first_at_baseline(study: Study, arm: str, base: str | None) -> float:
+def first_at_baseline(study: Study, condition: str, base: str | None) -> float:
     """Median over seeds of the first evaluation at or below the baseline's last one of that seed.
 
     In steps; NaN where the median seed never gets there. Inside one run the rate has not come
     down yet, so a schedule of that length would do better: a speed-up is at least this.
     """
-    theirs = study.of(base or arm)
+    theirs = study.of(base or condition)
     theirs = theirs[theirs.failure == ""]
     steps = []
-    for seed, run in study.of(arm).run.items():
+    for seed, run in study.of(condition).run.items():
         if seed not in theirs.index:
             continue
         target, loss = evaluations(study, theirs.run[seed]), evaluations(study, run)
@@ -126,7 +126,7 @@ def first_at_baseline(study: Study, arm: str, base: str | None) -> float:
 
 def floor_of(study: Study) -> tuple[str, float, Interval] | None:
     """The first baseline against itself on other seeds; None if it has a failed run or 1 seed."""
-    base = study.arms[0]
+    base = study.conditions[0]
     runs = study.of(base)
     if (runs.failure != "").any() or len(runs) < 3:
         return None

@@ -17,9 +17,9 @@ def comparison(content: Content) -> Table | None:
         return None
     table, bases = content.summary, set(content.summary.baseline.dropna())
     rows = []
-    for arm, row in table.iterrows():
+    for condition, row in table.iterrows():
         paired = pd.notna(row.baseline) and row.pairs not in (0, row.n)
-        cells = [marked(content, str(arm)), f"{row.n}" + f" ({row.pairs} pairs)" * paired]
+        cells = [marked(content, str(condition)), f"{row.n}" + f" ({row.pairs} pairs)" * paired]
         rate = f"{row.lr:g}" if pd.notna(row.lr) else NOTHING
         if row.failed:
             rows.append([*cells, f"{row.failed} of {row.n} failed", row.failures, "", "", rate])
@@ -28,7 +28,7 @@ def comparison(content: Content) -> Table | None:
         apart = f"{number(row.difference, sign=True)} "
         apart += between(row.difference_low, row.difference_high)
         mean = number(row["mean"]) + (f" ± {number(half)}" if pd.notna(half) else "")
-        if pd.isna(row.baseline) and str(arm) in bases:
+        if pd.isna(row.baseline) and str(condition) in bases:
             rows.append([*cells, mean, "baseline", "", "", rate])
         else:
             seen = [apart.strip(), number(row.detectable), p_value(row.p_holm)]
@@ -95,10 +95,10 @@ def seeds(content: Content) -> Table | None:
         return None
     order = sorted(study.reported.seed.dropna().unique())
     rows = []
-    for arm in study.arms:
-        runs = study.of(arm)
+    for condition in study.conditions:
+        runs = study.of(condition)
         cells = [seed_cell(runs.loc[s], study.metric) if s in runs.index else "" for s in order]
-        rows.append([marked(content, arm), *cells])
+        rows.append([marked(content, condition), *cells])
     name = metric_name(content)
     caption = (
         f"The {name} of each run, nats per character; of a failed one how it failed, and its final "
@@ -124,12 +124,12 @@ def losses(content: Content) -> Table | None:
         "train_final": "training, eval mode", "gap": "gap",
     }  # fmt: skip
     rows = []
-    for arm, row in content.summary.iterrows():
+    for condition, row in content.summary.iterrows():
         cells = [number(row[n], 0 if n == "val_best_step" else 3, n == "gap") for n in names]
         bits = row["test_best"] if pd.notna(row["test_best"]) else row["val_best"]
         spikes = f"{row.spikes}" if row.spikes else "0"
         cells += [number(bits / math.log(2)), spikes, number(row.first_at_baseline, 0)]
-        rows.append([marked(content, str(arm)), *cells])
+        rows.append([marked(content, str(condition)), *cells])
     columns = ["condition", *names.values(), "bits", "spikes", "reaches baseline"]
     caption = (
         "Means over seeds (at step: the median), nats per character. Best validation is over the "
@@ -151,13 +151,13 @@ def readings(content: Content) -> Table | None:
     if content.study.reported.empty:
         return None
     rows = []
-    for arm in content.study.arms:
-        every = content.study.of(arm)
+    for condition in content.study.conditions:
+        every = content.study.of(condition)
         read = every.dropna(subset=["val_batch"])
         mean = read[["val_final", "val_reestimated", "val_batch"]].mean()
         n = f"{len(read)}" if len(read) == len(every) else f"{len(read)} of {len(every)}"
         leak = number(read.leak.mean(), 4, sign=True)
-        rows += [[marked(content, arm), n, *map(number, mean), leak]] * (len(read) > 0)
+        rows += [[marked(content, condition), n, *map(number, mean), leak]] * (len(read) > 0)
     if not rows:
         return None
     columns = ["condition", "n", "running", "re-estimated", "batch", "leak"]
@@ -179,10 +179,10 @@ def cost(content: Content) -> Table | None:
     if content.study.reported.empty:
         return None
     rows = []
-    for arm, row in content.summary.iterrows():
+    for condition, row in content.summary.iterrows():
         cells = [number(row.step_seconds * 1000, 2), number(row.tokens_per_second, 0)]
         cells += [number(row.seconds, 1), number(row.params, 0), number(row.norm_params, 0)]
-        rows.append([marked(content, str(arm)), *cells])
+        rows.append([marked(content, str(condition)), *cells])
     columns = ["condition", "ms per step", "characters/s", "seconds", "parameters", "in norms"]
     caption = "Medians over runs; seconds of training, without evaluations and checkpoints."
     return Table("Cost", columns, rows, caption)

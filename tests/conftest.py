@@ -20,9 +20,9 @@ from hydra.core.global_hydra import GlobalHydra
 from hydra.core.hydra_config import HydraConfig
 from omegaconf import DictConfig, open_dict
 
-from job.folder import key_of
-from job.resume import resume_arguments
 from model.probes import batch_statistics
+from run.folder import key_of
+from run.resume import resume_arguments
 from train import train
 
 # A run's end reads fewer batches than a user's: hundreds of runs are made here.

@@ -7,7 +7,7 @@ import pytest
 
 from tests.conftest import ROOT
 
-OURS = {"model", "data", "job", "report", "hydra_plugins", "train", "sample", "compare"}
+OURS = {"model", "data", "run", "report", "sweep", "hydra_plugins", "train", "sample", "compare"}
 TORCH, LIGHTNING = {"torch"}, {"lightning"}
 HYDRA, TEXT = {"hydra", "omegaconf"}, {"datasets", "tokenizers"}
 HEAVY = TORCH | LIGHTNING | HYDRA | TEXT
@@ -16,29 +16,31 @@ HEAVY = TORCH | LIGHTNING | HYDRA | TEXT
 RULES: dict[str, tuple[set[str], set[str]]] = {
     "model/norms": (TORCH, set()),
     "model/gpt.py": (TORCH, set()),
-    "model/statistics.py": (TORCH, set()),
-    "model/summary.py": (TORCH, set()),
+    "model/running_statistics.py": (TORCH, set()),
+    "model/properties.py": (TORCH | HYDRA, {"model"}),
+    "model/__init__.py": (set(), set()),
+    "model/sites.py": (TORCH, set()),
     "model/probes": (TORCH | LIGHTNING, {"model"}),
     "model/lit.py": (TORCH | LIGHTNING, {"model"}),
     "data": (TORCH | LIGHTNING | TEXT, {"data"}),
-    "job/tensorboard.py": (set(), set()),
-    "job/folder.py": (set(), {"job"}),
-    "job/checks.py": (set(), {"job"}),
-    "job/resume.py": (set(), {"job"}),
-    "job/callbacks.py": (TORCH | LIGHTNING, {"job"}),
-    "job/metrics.py": (TORCH | LIGHTNING, {"job"}),
-    "job/outcome.py": (TORCH | LIGHTNING, {"job", "model"}),
-    "job/grid.py": (HYDRA, {"job", "hydra_plugins"}),
-    "job/sweep.py": (HYDRA, {"job", "report"}),
-    "hydra_plugins": (HYDRA, {"report"}),  # the one folder that Hydra takes sweepers from
-    "job/at_init.py": (TORCH | HYDRA, {"model", "job", "report"}),
-    "report": (set(), {"report", "job"}),
+    "run/tensorboard.py": (set(), set()),
+    "run/folder.py": (set(), {"run"}),
+    "run/checks.py": (set(), {"run"}),
+    "run/resume.py": (set(), {"run"}),
+    "run/callbacks.py": (TORCH | LIGHTNING, {"run"}),
+    "run/loggers.py": (TORCH | LIGHTNING, {"run"}),
+    "run/outcome.py": (TORCH | LIGHTNING, {"run", "model"}),
+    "run/__init__.py": (set(), set()),
+    "sweep": (HYDRA, {"sweep", "run", "report"}),
+    "hydra_plugins": (set(), {"sweep"}),  # the one folder that Hydra takes sweepers from
+    "run/at_init.py": (TORCH | HYDRA, {"model", "run", "report"}),
+    "report": (set(), {"report", "run"}),
     "compare.py": (set(), {"report"}),
-    "train.py": (TORCH | LIGHTNING | HYDRA, {"model", "data", "job"}),
-    "sample.py": (TORCH | LIGHTNING | HYDRA | TEXT, {"model", "data", "job"}),
+    "train.py": (TORCH | LIGHTNING | HYDRA, {"model", "data", "run", "sweep"}),
+    "sample.py": (TORCH | LIGHTNING | HYDRA | TEXT, {"model", "data", "run"}),
 }
 FILES = sorted(p for p in ROOT.glob("**/*.py") if ".venv" not in p.parts)
-CODE = [p for p in FILES if p.relative_to(ROOT).parts[0] not in ("tests", "benchmarks", "docs")]
+CODE = [p for p in FILES if p.relative_to(ROOT).parts[0] not in ("tests", "benchmarks", "tools")]
 
 
 def imports(tree: ast.AST) -> set[str]:
@@ -77,7 +79,7 @@ def test_the_programs_import_torch_late(path: str) -> None:
 
 def test_files_are_short() -> None:
     lines = {p.relative_to(ROOT): len(p.read_text().splitlines()) for p in FILES}
-    assert {path: n for path, n in lines.items() if n > 300} == {}
+    assert {path: n for path, n in lines.items() if n > 400} == {}
     assert lines[Path("train.py")] <= 100
 
 

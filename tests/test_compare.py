@@ -38,9 +38,7 @@ def test_help_answers_at_once() -> None:
 
 
 def test_a_report_imports_neither_torch_nor_hydra() -> None:
-    code = (
-        "import sys, report.comparison; print({'torch', 'hydra', 'lightning'} & set(sys.modules))"
-    )
+    code = "import sys, report.compare; print({'torch', 'hydra', 'lightning'} & set(sys.modules))"
     environment = os.environ | {"PYTHONPATH": str(ROOT)}
     command = [sys.executable, "-W", "error", "-c", code]
     done = subprocess.run(command, capture_output=True, text=True, env=environment)

@@ -14,7 +14,7 @@ import pytest
 from hydra.core.global_hydra import GlobalHydra
 
 import data.corpus
-from job.folder import key_of, read_result
+from run.folder import key_of, read_result
 from tests.conftest import ROOT
 
 README = (ROOT / "README.md").read_text()
@@ -37,7 +37,8 @@ def place(tmp_path_factory: pytest.TempPathFactory, tiny_text: Path) -> Iterator
         "configs",
         "model",
         "data",
-        "job",
+        "run",
+        "sweep",
         "report",
         "hydra_plugins",
     ):

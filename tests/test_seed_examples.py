@@ -26,7 +26,7 @@ from tests.conftest import ROOT
 BOTH = [LayerNorm, BatchNorm]
 SOURCES = [
     *ROOT.glob("*.py"),
-    *(p for d in ("model", "data", "job") for p in (ROOT / d).rglob("*.py")),
+    *(p for d in ("model", "data", "run") for p in (ROOT / d).rglob("*.py")),
 ]
 CAT, DOG = "The cat meows.", "The barking dog looks at the cat."
 PAD = "(nothing)"
@@ -259,8 +259,8 @@ def test_a_norms_parameter_of_any_shape_does_not_decay() -> None:
 
     net = GPT(5, 4, 2, 1, 8, Odd)
     adamw = partial(torch.optim.AdamW, weight_decay=0.1)
-    task = LitGPT(net, adamw, partial(torch.optim.lr_scheduler.ConstantLR), seed=1, log_every=1)
-    groups = task.configure_optimizers()["optimizer"].param_groups
+    lit = LitGPT(net, adamw, partial(torch.optim.lr_scheduler.ConstantLR), seed=1, log_every=1)
+    groups = lit.configure_optimizers()["optimizer"].param_groups
     decaying = {id(p) for g in groups if g["weight_decay"] for p in g["params"]}
     odd = [p for name, p in net.named_parameters() if name.endswith(("gamma", "scale"))]
     assert len(odd) == 10 and len(decaying) == 10 and not decaying & {id(p) for p in odd}

@@ -12,8 +12,8 @@ from omegaconf import DictConfig, OmegaConf
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
 import data.corpus
-from job.folder import read_result
-from job.tensorboard import verbatim
+from run.folder import read_result
+from run.tensorboard import verbatim
 from tests.conftest import EXPERIMENTS, NORMS
 
 FIELDS = """status error norm placement seed overrides config steps tokens loss_initial val_best

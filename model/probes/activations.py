@@ -19,7 +19,7 @@ from model.probes.attention import attention_statistics
 from model.probes.schedule import due, fixed_batch
 from model.probes.series import series
 from model.probes.weights import wide
-from model.summary import sites
+from model.sites import sites
 
 DEAD = 1e-3  # a GELU's output below this, for every token of the batch
 
@@ -37,14 +37,14 @@ class Activations(pl.Callback):
     def __init__(self, every: int) -> None:
         self.every = every
 
-    def on_train_start(self, trainer: pl.Trainer, task: pl.LightningModule) -> None:
+    def on_train_start(self, trainer: pl.Trainer, lit: pl.LightningModule) -> None:
         """The batch is the same at each look."""
         self.batch = fixed_batch(trainer)
 
     def on_train_batch_end(
         self,
         trainer: pl.Trainer,
-        task: pl.LightningModule,
+        lit: pl.LightningModule,
         outputs: Any,
         batch: torch.Tensor,
         batch_idx: int,
@@ -52,10 +52,10 @@ class Activations(pl.Callback):
         """Look, when the step that this micro-batch completed is due."""
         complete = (batch_idx + 1) % trainer.accumulate_grad_batches == 0
         if complete and due(trainer.global_step, self.every, trainer.max_steps):
-            assert isinstance(task, LitGPT)
+            assert isinstance(lit, LitGPT)
             with trainer.precision_plugin.forward_context():
-                values = measure(task.net, self.batch)
-            task.log_now(values)
+                values = measure(lit.net, self.batch)
+            lit.log_now(values)
 
 
 @torch.no_grad()

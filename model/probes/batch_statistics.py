@@ -1,6 +1,6 @@
 """Norms with batch statistics: how far the batch's are from the running ones, and what that does.
 
-Three probes, only where the net has such norms (model/statistics.py): the distance itself at each
+Three probes, only where the net has such norms (model/running_statistics.py): the distance itself at each
 site (TID), the loss with the statistics taken in three ways, and **the leak**: how much the text
 that is to be predicted helps to predict it. All of it is worked out on copies of the net.
 
@@ -25,8 +25,8 @@ from torch.nn import functional as F
 from model.lit import PADDING, logits_of
 from model.probes.schedule import due, fixed_batch
 from model.probes.series import series
-from model.statistics import batch_mode, reestimate, with_statistics
-from model.summary import sites
+from model.running_statistics import batch_mode, reestimate, with_statistics
+from model.sites import sites
 
 Losses = Callable[[nn.Module, torch.Tensor, torch.Tensor], torch.Tensor]
 CUTS = 8  # positions at which the leak is measured
@@ -54,41 +54,41 @@ class BatchStatistics(pl.Callback):
         self.found: dict[str, float] = {}
 
     def on_train_batch_start(
-        self, trainer: pl.Trainer, task: pl.LightningModule, batch: torch.Tensor, batch_idx: int
+        self, trainer: pl.Trainer, lit: pl.LightningModule, batch: torch.Tensor, batch_idx: int
     ) -> None:
         """Look at the micro-batch that completes a step, before the net sees it."""
         self.found = {}
         completes = (batch_idx + 1) % trainer.accumulate_grad_batches == 0
         if not completes or not due(trainer.global_step + 1, self.every, trainer.max_steps):
             return
-        if with_statistics(task.net):  # type: ignore[arg-type]
-            with copied(task) as net:
-                task.on_train_batch_start(batch, batch_idx)  # the dropout that training will have
+        if with_statistics(lit.net):  # type: ignore[arg-type]
+            with copied(lit) as net:
+                lit.on_train_batch_start(batch, batch_idx)  # the dropout that training will have
                 self.found = discrepancies(net.train(), batch)
 
-    def on_train_batch_end(self, trainer: pl.Trainer, task: pl.LightningModule, *_: Any) -> None:
+    def on_train_batch_end(self, trainer: pl.Trainer, lit: pl.LightningModule, *_: Any) -> None:
         """Log what was found, at the step that is now done."""
         if self.found:
-            task.log_now(self.found)  # type: ignore[operator]
+            lit.log_now(self.found)  # type: ignore[operator]
 
-    def on_validation_epoch_end(self, trainer: pl.Trainer, task: pl.LightningModule) -> None:
+    def on_validation_epoch_end(self, trainer: pl.Trainer, lit: pl.LightningModule) -> None:
         """Read the losses and the leak (before the checkpoint: a resumed run has them, once)."""
-        if trainer.sanity_checking or not with_statistics(task.net):  # type: ignore[arg-type]
+        if trainer.sanity_checking or not with_statistics(lit.net):  # type: ignore[arg-type]
             return
         step, between = trainer.global_step, int(trainer.val_check_interval)
         before = step - between // trainer.accumulate_grad_batches  # the evaluation before this
         if step // self.read_every == before // self.read_every and step != trainer.max_steps:
             return
         windows = trainer.datamodule.windows()  # type: ignore[attr-defined]
-        training = [windows[k].to(task.device) for k in range(BATCHES)]
-        with copied(task) as net:
+        training = [windows[k].to(lit.device) for k in range(BATCHES)]
+        with copied(lit) as net:
             leak = float(leaks(net, training[0], training[1]).mean())
             ways = three_ways(net, [fixed_batch(trainer)], training)
         values = {f"probe/loss_{way}": loss for way, loss in ways.items()}
-        task.log_now(values | {"probe/leak": leak})  # type: ignore[operator]
+        lit.log_now(values | {"probe/leak": leak})  # type: ignore[operator]
 
 
-def final_readings(task: Any, data: Any) -> dict[str, float]:
+def final_readings(lit: Any, data: Any) -> dict[str, float]:
     """The validation loss read otherwise than in eval mode, and the leak; {} without such norms.
 
     `val_reestimated`: the whole split in eval mode, statistics re-estimated over the first 50
@@ -96,12 +96,12 @@ def final_readings(task: Any, data: Any) -> dict[str, float]:
     split is read in batches of data.batch_size rows (or one less; a rest that is smaller than half
     a batch is left out). `leak`: over the first 16 training batches.
     """
-    if not with_statistics(task.net):
+    if not with_statistics(lit.net):
         return {}
     windows, rows = data.windows(), data.batch_size
-    training = [windows[k].to(task.device) for k in range(FINAL_BATCHES)]
-    whole = [batch.to(task.device) for batch in data.whole(data.val)]
-    with copied(task) as net:
+    training = [windows[k].to(lit.device) for k in range(FINAL_BATCHES)]
+    whole = [batch.to(lit.device) for batch in data.whole(data.val)]
+    with copied(lit) as net:
         batch = mean_loss(losses(net, part, batch_losses) for part in in_rows(whole, rows))
         pairs = zip(training[:FINAL_LEAKS], training[FINAL_LEAKS:], strict=False)
         leak = torch.cat([leaks(net, *pair) for pair in pairs]).mean()
@@ -111,14 +111,14 @@ def final_readings(task: Any, data: Any) -> dict[str, float]:
 
 
 @contextmanager
-def copied(task: Any) -> Iterator[nn.Module]:
-    """A copy of the task's net to do anything with: no gradients, the run's precision.
+def copied(lit: Any) -> Iterator[nn.Module]:
+    """A copy of the lit's net to do anything with: no gradients, the run's precision.
 
     Random numbers that are drawn meanwhile leave no trace.
     """
-    precision = task.trainer.precision_plugin.forward_context()
+    precision = lit.trainer.precision_plugin.forward_context()
     with torch.no_grad(), torch.random.fork_rng(), precision:
-        yield copy.deepcopy(task.net)
+        yield copy.deepcopy(lit.net)
 
 
 @torch.no_grad()

@@ -14,7 +14,7 @@ from torch import nn
 
 from model.lit import PADDING, logits_of
 from model.probes.schedule import fixed_batch, sparse
-from model.summary import sites
+from model.sites import sites
 
 BINS = 64  # of many values; TensorBoard draws 30, and its own binning takes several times as long
 
@@ -25,20 +25,20 @@ class Histograms(pl.Callback):
     def __init__(self, points: int) -> None:
         self.points = points
 
-    def on_train_start(self, trainer: pl.Trainer, task: Any) -> None:
+    def on_train_start(self, trainer: pl.Trainer, lit: Any) -> None:
         """The initialization."""
         if trainer.global_step == 0:
-            self.look(trainer, task)
+            self.look(trainer, lit)
 
-    def on_validation_end(self, trainer: pl.Trainer, task: Any) -> None:
+    def on_validation_end(self, trainer: pl.Trainer, lit: Any) -> None:
         """As training goes on."""
         if not trainer.sanity_checking and sparse(trainer, self.points):
-            self.look(trainer, task)
+            self.look(trainer, lit)
 
-    def look(self, trainer: pl.Trainer, task: Any) -> None:
+    def look(self, trainer: pl.Trainer, lit: Any) -> None:
         """Write the histograms of all sites; the net is left as it was."""
         with trainer.precision_plugin.forward_context():
-            seen = values(task.net, fixed_batch(trainer))
+            seen = values(lit.net, fixed_batch(trainer))
         writer = trainer.logger.experiment  # type: ignore[union-attr]
         for name, x in seen.items():
             if (summary := histogram(x)) is not None:

@@ -20,13 +20,13 @@ class Samples(pl.Callback):
         self.points = points
         self.how = sample | {"max_new_tokens": min(characters, sample["max_new_tokens"])}
 
-    def on_validation_end(self, trainer: pl.Trainer, task: Any) -> None:
+    def on_validation_end(self, trainer: pl.Trainer, lit: Any) -> None:
         """Write with a random generator of its own, the same each time; the mode is put back."""
         if trainer.sanity_checking or not sparse(trainer, self.points):
             return
-        training = task.net.training
+        training = lit.net.training
         eager = torch.compiler.set_stance("force_eager")  # or each length would be compiled
         with trainer.precision_plugin.forward_context(), eager:
-            text = trainer.datamodule.sample(task.net.eval(), seed=task.seed, **self.how)  # type: ignore[attr-defined]
-        task.net.train(training)
+            text = trainer.datamodule.sample(lit.net.eval(), seed=lit.seed, **self.how)  # type: ignore[attr-defined]
+        lit.net.train(training)
         trainer.logger.log_text("sample/while_training", text, trainer.global_step)  # type: ignore[union-attr]

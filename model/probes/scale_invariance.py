@@ -12,7 +12,7 @@ from typing import Any
 import torch
 
 from model.probes.weights import matrices_of
-from model.statistics import with_statistics
+from model.running_statistics import with_statistics
 
 
 @torch.no_grad()

@@ -15,7 +15,7 @@ from model.lit import LitGPT
 from model.probes.schedule import due
 from model.probes.series import series
 from model.probes.weights import Changes, norm_by, wide
-from model.summary import kind_of, sites
+from model.sites import kind_of, sites
 
 Tensors = dict[str, torch.Tensor]
 
@@ -34,44 +34,44 @@ class Updates(pl.Callback):
         self.changes: Changes | None = None  # between the two halves of a due step
 
     def on_before_optimizer_step(
-        self, trainer: pl.Trainer, task: pl.LightningModule, optimizer: Optimizer
+        self, trainer: pl.Trainer, lit: pl.LightningModule, optimizer: Optimizer
     ) -> None:
         """Look at a due step's gradients: accumulated, unscaled, and not clipped yet."""
-        assert isinstance(task, LitGPT)
+        assert isinstance(lit, LitGPT)
         if due(trainer.global_step + 1, self.every, trainer.max_steps):
-            self.gradients = gradient_norms(task.net)
-            self.changes = Changes(task.net)
+            self.gradients = gradient_norms(lit.net)
+            self.changes = Changes(lit.net)
 
     def on_train_batch_end(
         self,
         trainer: pl.Trainer,
-        task: pl.LightningModule,
+        lit: pl.LightningModule,
         outputs: Any,
         batch: torch.Tensor,
         batch_idx: int,
     ) -> None:
         """Count the step that this micro-batch completed; log it if it is due."""
-        assert isinstance(task, LitGPT)
+        assert isinstance(lit, LitGPT)
         if (batch_idx + 1) % trainer.accumulate_grad_batches:
             return
         self.steps += 1
         if trainer.gradient_clip_val:
-            self.clipped = self.clipped + (task.grad_norm > trainer.gradient_clip_val)
+            self.clipped = self.clipped + (lit.grad_norm > trainer.gradient_clip_val)
         if self.changes is not None:
-            values = self.gradients | self.changes.measure() | gains(task.net)
+            values = self.gradients | self.changes.measure() | gains(lit.net)
             self.changes = None
-            task.log_now(values | {"probe/clipped_share": int(self.clipped) / self.steps})
+            lit.log_now(values | {"probe/clipped_share": int(self.clipped) / self.steps})
         if trainer.global_step % self.every == 0:
             self.steps, self.clipped = 0, torch.tensor(0)
 
     def on_save_checkpoint(
-        self, trainer: pl.Trainer, task: pl.LightningModule, checkpoint: dict[str, Any]
+        self, trainer: pl.Trainer, lit: pl.LightningModule, checkpoint: dict[str, Any]
     ) -> None:
         """Keep the count: not as this callback's state, which a run without it would warn about."""
         checkpoint["clipped"] = {"steps": self.steps, "clipped": int(self.clipped)}
 
     def on_load_checkpoint(
-        self, trainer: pl.Trainer, task: pl.LightningModule, checkpoint: dict[str, Any]
+        self, trainer: pl.Trainer, lit: pl.LightningModule, checkpoint: dict[str, Any]
     ) -> None:
         """Take it up again, if the checkpoint's run counted."""
         count = checkpoint.get("clipped", {"steps": 0, "clipped": 0})

@@ -7,7 +7,7 @@ import torch
 from torch import nn
 
 from model.probes.series import series
-from model.summary import kind_of
+from model.sites import kind_of
 
 
 def parts_of(net: nn.Module) -> dict[str, torch.Tensor]:

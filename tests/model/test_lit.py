@@ -1,4 +1,4 @@
-"""The task around the net: schedule, loss, causality probe, evaluation.
+"""The lit around the net: schedule, loss, causality probe, evaluation.
 
 Reference: schedule factors computed by hand, -log softmax written out, the mean over all characters
 at once. The net is mostly a bigram table (an embedding V -> V): ids (B, T) -> logits (B, T, V).
@@ -44,7 +44,7 @@ def padded(*lengths: int) -> torch.Tensor:
     return batch.masked_fill(past, -1)
 
 
-def task(net: nn.Module, **schedule: float) -> LitGPT:
+def lit(net: nn.Module, **schedule: float) -> LitGPT:
     schedule = {"warmup": 0.25, "total_steps": 8, "floor": 0.1, **schedule}
     optimizer, scheduler = partial(torch.optim.SGD, lr=PEAK), partial(warmup_cosine, **schedule)
     return LitGPT(net, optimizer, scheduler, seed=1, log_every=1)
@@ -75,8 +75,8 @@ class Rates(pl.Callback):
     def __init__(self) -> None:
         self.factors: list[float] = []
 
-    def on_train_batch_end(self, trainer: pl.Trainer, task: LitGPT, *_: object) -> None:
-        self.factors.append(task.lr / PEAK)
+    def on_train_batch_end(self, trainer: pl.Trainer, lit: LitGPT, *_: object) -> None:
+        self.factors.append(lit.lr / PEAK)
 
 
 def factors(updates: int, **schedule: float) -> list[float]:
@@ -153,9 +153,9 @@ def test_the_horizon_is_the_configurations_not_that_of_a_loaded_state() -> None:
 def test_a_resumed_run_follows_its_new_horizon_from_its_first_update_on(tmp_path: Path) -> None:
     first, second = Rates(), Rates()
     started = trainer(first, max_steps=8)
-    started.fit(task(nn.Embedding(V, V)), datamodule=Batches())
+    started.fit(lit(nn.Embedding(V, V)), datamodule=Batches())
     started.save_checkpoint(tmp_path / "last.ckpt")
-    longer = task(nn.Embedding(V, V), total_steps=16)
+    longer = lit(nn.Embedding(V, V), total_steps=16)
     trainer(second, max_steps=12).fit(
         longer, datamodule=Batches(), ckpt_path=tmp_path / "last.ckpt", weights_only=True
     )
@@ -171,7 +171,7 @@ def test_cross_entropy_is_the_mean_of_minus_log_softmax_of_the_next_character() 
         for row in batch
         for here, following in pairwise(row)
     ]
-    loss = task(net).cross_entropy(batch)
+    loss = lit(net).cross_entropy(batch)
     assert loss.item() == pytest.approx(torch.stack(losses).mean().item(), rel=1e-6)
     logits = net(batch[:, :-1]).transpose(1, 2)
     assert torch.allclose(loss, F.cross_entropy(logits, batch[:, 1:]))
@@ -179,15 +179,15 @@ def test_cross_entropy_is_the_mean_of_minus_log_softmax_of_the_next_character() 
 
 def test_cross_entropy_of_bf16_logits_is_taken_in_float32() -> None:
     net, batch = nn.Embedding(V, V).bfloat16(), ids(B, T + 1)
-    loss = task(net).cross_entropy(batch)
+    loss = lit(net).cross_entropy(batch)
     assert loss.dtype == torch.float32
-    assert loss.item() == pytest.approx(task(net.float()).cross_entropy(batch).item(), rel=1e-6)
+    assert loss.item() == pytest.approx(lit(net.float()).cross_entropy(batch).item(), rel=1e-6)
 
 
 def test_a_loss_that_is_not_finite_stops_training() -> None:
     net = nn.Embedding(V, V)
     nn.init.constant_(net.weight, math.nan)
-    broken = task(net)
+    broken = lit(net)
     broken.trainer = trainer(max_steps=1)
     with pytest.raises(FloatingPointError, match="nan at step 1"):
         broken.training_step(ids(B, T + 1), 0)
@@ -199,7 +199,7 @@ def test_clipping_keeps_the_norm_from_before_and_measures_without_a_limit(
 ) -> None:
     net = nn.Linear(2, 1, bias=False)
     net.weight.grad = torch.tensor([[3.0, 4.0]])
-    clipped = task(net)
+    clipped = lit(net)
     clipped.configure_gradient_clipping(torch.optim.SGD(net.parameters(), lr=PEAK), limit)
     assert float(clipped.grad_norm) == pytest.approx(5.0)
     assert net.weight.grad.norm().item() == pytest.approx(left, rel=1e-4)
@@ -219,14 +219,14 @@ def test_causality_in_training_is_found_out(
     norm: type[nn.Module], causal: bool, placement: str, dropout: float, lengths: tuple[int, ...]
 ) -> None:
     batch = padded(*lengths)[:4]  # as train.py has it: the longest row may not be in it
-    assert task(gpt(norm, placement, dropout)).is_causal(batch) is causal
+    assert lit(gpt(norm, placement, dropout)).is_causal(batch) is causal
 
 
 @pytest.mark.parametrize("training", [True, False])
 def test_measuring_causality_leaves_net_buffers_mode_and_batch_alone(training: bool) -> None:
     net, batch = gpt(BatchNorm).train(training), ids(B, T + 1)
     state, kept = {name: value.clone() for name, value in net.state_dict().items()}, batch.clone()
-    task(net).is_causal(batch)
+    lit(net).is_causal(batch)
     assert all(torch.equal(value, state[name]) for name, value in net.state_dict().items())
     assert torch.equal(batch, kept) and net.training is training
     assert all(p.grad is None for p in net.parameters())
@@ -237,7 +237,7 @@ def test_evaluation_weighs_windows_by_characters_and_puts_the_mode_back(training
     net, batches = gpt(BatchNorm, dropout=0.5), [ids(2, 9), ids(1, 3)]
     net(ids(B, T))  # moves the running statistics, which evaluation uses and leaves
     state = {name: value.clone() for name, value in net.state_dict().items()}
-    evaluated = task(net.train(training))
+    evaluated = lit(net.train(training))
     evaluated.trainer = trainer(max_steps=1)
     loss = evaluated.evaluate(batches)
     assert net.training is training and net.blocks[0].mlp_norm.training is training
@@ -262,7 +262,7 @@ def test_the_loss_and_gradients_of_a_padded_batch_are_those_of_its_rows_without_
         F.cross_entropy(net(row[:, :-1])[0], row[0, 1:], reduction="sum").double() for row in rows
     ]
     wanted = torch.stack(losses).sum() / sum(lengths)
-    found = task(net).cross_entropy(batch)
+    found = lit(net).cross_entropy(batch)
     assert found.item() == pytest.approx(wanted.item(), rel=1e-6)  # it is taken in float32
     parameters = list(net.parameters())
     for a, b in zip(*(torch.autograd.grad(x, parameters) for x in (found, wanted)), strict=True):
@@ -279,14 +279,14 @@ class Noted(nn.Embedding):
 
 def test_the_net_is_given_a_mask_of_the_real_targets_only_where_there_is_padding() -> None:
     net, plain, batch = Noted(V, V), ids(B, T + 1), padded(4, 1)
-    task(net).cross_entropy(plain)
+    lit(net).cross_entropy(plain)
     assert len(net.given) == 1 and torch.equal(net.given[0], plain[:, :-1])
-    task(net).cross_entropy(batch)
+    lit(net).cross_entropy(batch)
     assert net.given[0].min() >= 0 and net.given[1].tolist() == [[True] * 4, [True] + [False] * 3]
 
 
 def test_evaluation_of_padded_batches_counts_each_real_target_once() -> None:
-    evaluated, batches = task(gpt(LayerNorm)), [padded(7, 2, 4), padded(1, 1)]
+    evaluated, batches = lit(gpt(LayerNorm)), [padded(7, 2, 4), padded(1, 1)]
     evaluated.trainer = trainer(max_steps=1)
     found = evaluated.evaluate(batches)
     sums = [evaluated.cross_entropy(b).item() * n for b, n in zip(batches, (13, 2), strict=True)]
@@ -294,7 +294,7 @@ def test_evaluation_of_padded_batches_counts_each_real_target_once() -> None:
 
 
 def test_evaluation_over_no_batches_is_nan() -> None:
-    evaluated = task(nn.Embedding(V, V))
+    evaluated = lit(nn.Embedding(V, V))
     evaluated.trainer = trainer(max_steps=1)
     evaluated.evaluate([ids(B, T + 1)])
     assert math.isnan(evaluated.evaluate([]))

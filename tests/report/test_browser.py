@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from report.comparison import compare
+from report.compare import compare
 
 CHROMIUM = next(
     filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None

@@ -10,8 +10,8 @@ import pytest
 
 from report.claims import Claim, contrast, decide, family_level, judge, parse_claims, plan
 from report.content import gather
-from report.runs import read_runs
-from report.statistics import Interval, interval
+from report.intervals import Interval, interval
+from report.read import read_runs
 from report.study import Study, build_study
 
 Write = Callable[..., Path]

@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from report.comparison import compare
+from report.compare import compare
 from report.content import Content, gather
 from report.curves import curve_of
 from report.tables import comparison, seeds
@@ -126,7 +126,7 @@ def test_an_option_that_a_norm_does_not_have_is_no_part_of_its_name(
             result["config"]["norm"]["momentum"] = momentum
             (folder / "result.json").write_text(json.dumps(result))
         write_run(tmp_path / f"l{seed}", "layernorm", seed)
-    assert set(gather([tmp_path]).study.arms) == {
+    assert set(gather([tmp_path]).study.conditions) == {
         "layernorm",
         "batchnorm momentum=0.1",
         "batchnorm momentum=None",

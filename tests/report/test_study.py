@@ -10,11 +10,11 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from report.comparison import compare
+from report.compare import compare
 from report.content import gather
-from report.rates import steps_table, tuned_arms
-from report.runs import read_runs
-from report.statistics import interval
+from report.intervals import interval
+from report.rates import steps_table, tuned_conditions
+from report.read import read_runs
 from report.study import Study, build_study
 from report.summary import floor_of, summarize
 
@@ -122,7 +122,7 @@ def test_one_norm_with_another_key_swept_is_compared_with_the_first(
     for size in (4, 8):
         write_run(tmp_path / f"{size}", "batchnorm", data__batch_size=size)
     study = study_of(tmp_path)
-    assert list(study.baselines.values()) == [None, study.arms[0]]
+    assert list(study.baselines.values()) == [None, study.conditions[0]]
 
 
 def test_the_same_run_twice_counts_once_and_an_error_gives_way(
@@ -174,7 +174,7 @@ def test_tuning_seeds_choose_the_rate_and_are_not_reported(
         write_run(tmp_path / f"final-{seed}", seed=seed, loss=2.05, optimizer__lr=2e-3)
     study = study_of(tmp_path)
     assert sorted(study.of("layernorm").index) == [1, 2, 3]
-    (tuned,) = tuned_arms(study)
+    (tuned,) = tuned_conditions(study)
     assert (tuned.best, tuned.on, tuned.warnings) == (2e-3, "tuning seeds", [])
     assert tuned.sensitivity == pytest.approx(2.5 / 3)
     assert tuned.rates.failed.tolist() == [0, 0, 2]
@@ -203,7 +203,7 @@ def test_a_doubtful_optimum_is_warned_of(
     losses: dict[float, list[float | None]], warning: str, tmp_path: Path, write_run: Write
 ) -> None:
     tuned_sweep(tmp_path, write_run, losses)
-    (tuned,) = tuned_arms(study_of(tmp_path))
+    (tuned,) = tuned_conditions(study_of(tmp_path))
     assert any(warning in text for text in tuned.warnings)
 
 

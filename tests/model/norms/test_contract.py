@@ -14,7 +14,7 @@ from hydra.utils import get_object
 from omegaconf import OmegaConf
 from torch import nn
 
-from docs import properties as p
+from model import properties as p
 from tests.conftest import NORMS, ROOT
 
 B, T, C = p.B, p.T, p.C

@@ -14,7 +14,7 @@ from omegaconf import DictConfig
 from torch import nn
 from torch.nn import functional as F
 
-from docs import properties as p
+from model import properties as p
 from model.gpt import GPT
 from model.lit import LitGPT
 from tests.conftest import NORMS
@@ -101,8 +101,8 @@ def test_linear_and_embedding_weights_decay_and_nothing_else(
 ) -> None:
     net = gpt(make_norm, bias=True)
     optimizer = instantiate(config.optimizer, _convert_="all")
-    task = LitGPT(net, optimizer, instantiate(config.scheduler), seed=1, log_every=1)
-    decaying, rest = task.configure_optimizers()["optimizer"].param_groups
+    lit = LitGPT(net, optimizer, instantiate(config.scheduler), seed=1, log_every=1)
+    decaying, rest = lit.configure_optimizers()["optimizer"].param_groups
     assert decaying["weight_decay"] == config.optimizer.weight_decay > 0 == rest["weight_decay"]
     wanted = {id(m.weight) for m in net.modules() if isinstance(m, nn.Linear | nn.Embedding)}
     grouped = [id(parameter) for group in (decaying, rest) for parameter in group["params"]]

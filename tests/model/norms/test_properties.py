@@ -14,7 +14,7 @@ import pytest
 import torch
 from torch import nn
 
-from docs import properties as p
+from model import properties as p
 from model.lit import LitGPT
 from tests.conftest import NORMS
 
@@ -253,8 +253,8 @@ def test_gpt_is_as_causal_and_as_independent_of_other_rows_as_its_norm(
     causal, independent = p.gpt_is_causal(net), p.gpt_is_batch_independent(net)
     assert (causal, independent) == (p.is_causal(norm), p.is_batch_independent(norm))
     batch = torch.cat([p.ids(0), p.ids(1)[:, :1]], 1)
-    task = LitGPT(net, None, None, seed=1, log_every=1)
-    assert task.is_causal(batch) == causal
+    lit = LitGPT(net, None, None, seed=1, log_every=1)
+    assert lit.is_causal(batch) == causal
     net.eval()
     assert p.gpt_is_causal(net) and p.gpt_is_batch_independent(net)
 

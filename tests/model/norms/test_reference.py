@@ -15,7 +15,7 @@ import torch
 from hydra.utils import get_object
 from torch import nn
 
-from docs import properties as p
+from model import properties as p
 from tests.conftest import NORMS
 
 SHAPES = [(p.B, p.T), (1, p.T), (p.B, 3), (2, 1)]

@@ -19,7 +19,6 @@ import pytest
 import torch
 from torch import nn
 
-from job.folder import read_result
 from model.gpt import GPT
 from model.norms.batchnorm import BatchNorm
 from model.norms.batchnorm_causal import BatchNormCausal
@@ -36,6 +35,7 @@ from model.probes.batch_statistics import (
     mean_loss,
     three_ways,
 )
+from run.folder import read_result
 
 V, B, T, C = 7, 4, 16, 8
 Position, Causal = (partial(norm, block_size=T) for norm in (BatchNormPosition, BatchNormCausal))
@@ -161,17 +161,17 @@ class Data(SimpleNamespace):
 
 
 def setting(net: nn.Module) -> tuple[Any, Any, dict[str, float]]:
-    """A trainer and a task around a net, and what is logged."""
+    """A trainer and a lit around a net, and what is logged."""
     trainer = SimpleNamespace(
         global_step=0, max_steps=9, accumulate_grad_batches=2, val_check_interval=8,
         sanity_checking=False, datamodule=Data(),
         precision_plugin=SimpleNamespace(forward_context=nullcontext),
     )  # fmt: skip
     logged: dict[str, float] = {}
-    task = SimpleNamespace(net=net, device="cpu", trainer=trainer, log_now=logged.update)
-    task.on_train_batch_start = lambda batch, k: torch.manual_seed(k)
-    trainer.lightning_module = task
-    return trainer, task, logged
+    lit = SimpleNamespace(net=net, device="cpu", trainer=trainer, log_now=logged.update)
+    lit.on_train_batch_start = lambda batch, k: torch.manual_seed(k)
+    trainer.lightning_module = lit
+    return trainer, lit, logged
 
 
 @pytest.mark.parametrize("norm", [BatchNorm, Causal, partial(PowerNorm, total_steps=9)])
@@ -179,7 +179,7 @@ def test_probing_leaves_net_gradients_modes_and_random_numbers_alone(
     norm: Callable[[int], nn.Module],
 ) -> None:
     net = gpt(norm, dropout=0.5)
-    trainer, task, logged = setting(net)
+    trainer, lit, logged = setting(net)
     batch = ids(2)
     net(ids()[:, :-1]).square().mean().backward()
     net.blocks[1].mlp.eval()
@@ -189,12 +189,12 @@ def test_probing_leaves_net_gradients_modes_and_random_numbers_alone(
     modes = [m.training for m in net.modules()]
     attributes = [m.tokens_per_statistic for m in net.modules() if hasattr(m, "momentum")]
     probe = BatchStatistics(every=1, read_every=1)
-    probe.on_train_batch_start(trainer, task, batch, 1)
+    probe.on_train_batch_start(trainer, lit, batch, 1)
     trainer.global_step = 9
-    probe.on_train_batch_end(trainer, task)
-    probe.on_validation_epoch_end(trainer, task)
+    probe.on_train_batch_end(trainer, lit)
+    probe.on_validation_epoch_end(trainer, lit)
     assert {"probe/tid_std_final_norm", "probe/leak", "probe/loss_batch"} <= logged.keys()
-    assert math.isfinite(final_readings(task, trainer.datamodule)["leak"])
+    assert math.isfinite(final_readings(lit, trainer.datamodule)["leak"])
     after = [net.state_dict(), [p.grad for p in net.parameters()], torch.get_rng_state()]
     for x, y in zip(before[0].values(), after[0].values(), strict=True):
         assert torch.equal(x, y)
@@ -206,10 +206,10 @@ def test_probing_leaves_net_gradients_modes_and_random_numbers_alone(
 
 def test_tid_sees_the_dropout_that_training_will_have() -> None:
     net, batch = gpt(BatchNorm, dropout=0.5), ids()
-    trainer, task, logged = setting(net)
+    trainer, lit, logged = setting(net)
     probe = BatchStatistics(every=1, read_every=1)
-    probe.on_train_batch_start(trainer, task, batch, 3)
-    probe.on_train_batch_end(trainer, task)
+    probe.on_train_batch_start(trainer, lit, batch, 3)
+    probe.on_train_batch_end(trainer, lit)
     torch.manual_seed(3)
     tokens, run = caught(net, batch)["blocks.1.mlp_norm"]
     std = (tokens.var((0, 1)) + 1e-5).sqrt()
@@ -218,19 +218,19 @@ def test_tid_sees_the_dropout_that_training_will_have() -> None:
 
 
 def test_looks_are_at_due_steps_and_readings_at_evaluations_after_each_multiple() -> None:
-    trainer, task, logged = setting(gpt(BatchNorm))
+    trainer, lit, logged = setting(gpt(BatchNorm))
     probe, looked, read = BatchStatistics(every=4, read_every=5), [], []
     for step in range(1, 10):  # two micro-batches each, an evaluation each 4 steps and at the end
         for k in (2 * step - 2, 2 * step - 1):
             logged.clear()
             trainer.global_step = step - 1
-            probe.on_train_batch_start(trainer, task, ids(), k)
-            probe.on_train_batch_end(trainer, task)
+            probe.on_train_batch_start(trainer, lit, ids(), k)
+            probe.on_train_batch_end(trainer, lit)
             looked += [(step, k % 2)] if logged else []
         logged.clear()
         trainer.global_step = step
         if step in (4, 8, 9):
-            probe.on_validation_epoch_end(trainer, task)
+            probe.on_validation_epoch_end(trainer, lit)
             read += [step] if logged else []
     assert looked == [(1, 1), (4, 1), (8, 1), (9, 1)]
     assert read == [8, 9]
@@ -239,13 +239,13 @@ def test_looks_are_at_due_steps_and_readings_at_evaluations_after_each_multiple(
 
 
 def test_nothing_is_looked_at_without_running_statistics() -> None:
-    trainer, task, logged = setting(gpt(LayerNorm))
+    trainer, lit, logged = setting(gpt(LayerNorm))
     probe = BatchStatistics(every=1, read_every=1)
-    probe.on_train_batch_start(trainer, task, ids(), 1)
+    probe.on_train_batch_start(trainer, lit, ids(), 1)
     trainer.global_step = 9
-    probe.on_train_batch_end(trainer, task)
-    probe.on_validation_epoch_end(trainer, task)
-    assert not logged and final_readings(task, trainer.datamodule) == {}
+    probe.on_train_batch_end(trainer, lit)
+    probe.on_validation_epoch_end(trainer, lit)
+    assert not logged and final_readings(lit, trainer.datamodule) == {}
 
 
 def test_the_final_reading_is_over_the_split_in_batches_of_the_training_size(
@@ -255,9 +255,9 @@ def test_the_final_reading_is_over_the_split_in_batches_of_the_training_size(
     monkeypatch.setattr(batch_statistics, "FINAL_BATCHES", 50)
     monkeypatch.setattr(batch_statistics, "FINAL_LEAKS", 16)
     net = gpt(BatchNorm)
-    trainer, task, _ = setting(net)
+    trainer, lit, _ = setting(net)
     data = trainer.datamodule
-    found = final_readings(task, data)
+    found = final_readings(lit, data)
     thirds, training = list(data.val[0].split(3)), [data.drawn[k] for k in range(50)]
     wanted = three_ways(copy.deepcopy(net), thirds, training)
     assert found["val_batch"] == pytest.approx(wanted["batch"], rel=1e-9)

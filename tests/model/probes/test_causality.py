@@ -23,7 +23,7 @@ from model.probes.causality import Causality
 V, B, T = 7, 4, 8
 
 
-def task(net: nn.Module) -> LitGPT:
+def lit(net: nn.Module) -> LitGPT:
     nothing: Any = None
     return LitGPT(net, nothing, nothing, seed=1, log_every=1)
 
@@ -46,17 +46,17 @@ def test_the_score_is_the_largest_change_over_the_logits_rms_in_both_modes() -> 
     net(batch[:, :-1])
     for parameter in net.parameters():
         nn.init.normal_(parameter)  # one that is all zero would be set to 1
-    found = task(net).causality(batch, training=True)
+    found = lit(net).causality(batch, training=True)
     assert found == pytest.approx(score(net.train(), batch), rel=1e-12)
     assert found > 0.1
-    assert task(net).causality(batch, training=False) == score(net.eval(), batch) < 1e-12
+    assert lit(net).causality(batch, training=False) == score(net.eval(), batch) < 1e-12
 
 
 @pytest.mark.parametrize("norm", [LayerNorm, partial(BatchNormPosition, block_size=T)])
 def test_a_causal_net_scores_next_to_nothing_in_both_modes(norm: Any) -> None:
     batch = torch.arange(B * (T + 1)).view(B, T + 1) % V
     for training in (True, False):
-        assert task(gpt(norm, dropout=0.3)).causality(batch, training) < 1e-12
+        assert lit(gpt(norm, dropout=0.3)).causality(batch, training) < 1e-12
 
 
 def test_a_gate_at_zero_hides_no_leak_in_eval_mode_either() -> None:
@@ -68,13 +68,13 @@ def test_a_gate_at_zero_hides_no_leak_in_eval_mode_either() -> None:
 
     net = gpt(lambda dim: Later(), residual_gate="rezero", placement="out", final_norm=LayerNorm)
     batch = torch.arange(B * (T + 1)).view(B, T + 1) % V
-    assert min(task(net).causality(batch, training) for training in (True, False)) > 1e-4
+    assert min(lit(net).causality(batch, training) for training in (True, False)) > 1e-4
     assert not any(gate.any() for block in net.blocks for gate in block.gates)
 
 
 def test_scoring_leaves_random_numbers_alone() -> None:
     state = torch.get_rng_state()
-    task(gpt(BatchNorm, dropout=0.5)).causality(torch.ones(B, T + 1, dtype=torch.long), True)
+    lit(gpt(BatchNorm, dropout=0.5)).causality(torch.ones(B, T + 1, dtype=torch.long), True)
     assert torch.equal(state, torch.get_rng_state())
 
 
@@ -82,7 +82,7 @@ def test_the_score_is_logged_at_the_start_and_at_the_end_but_not_when_a_run_goes
     rows = torch.arange(B * (T + 1)).view(B, T + 1) % V
     trainer: Any = SimpleNamespace(global_step=0, max_steps=3, sanity_checking=False)
     trainer.datamodule = SimpleNamespace(windows=lambda: [rows])
-    real, steps = task(gpt(BatchNorm)), []
+    real, steps = lit(gpt(BatchNorm)), []
 
     def log_now(values: dict[str, float]) -> None:
         assert values["probe/causality_train"] == real.causality(rows, True)

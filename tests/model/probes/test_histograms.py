@@ -13,12 +13,12 @@ import numpy as np
 import pytest
 import torch
 
-from job.folder import read_result
 from model.gpt import GPT
 from model.norms.batchnorm import BatchNorm
 from model.norms.layernorm import LayerNorm
 from model.probes.histograms import histogram, values
 from model.probes.schedule import sparse
+from run.folder import read_result
 from tests.conftest import LOSSES
 
 SIZES = {"vocab_size": 7, "block_size": 5, "n_layer": 2, "n_head": 2, "n_embd": 6}

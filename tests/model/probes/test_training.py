@@ -13,10 +13,10 @@ import torch
 from hydra import compose, initialize_config_dir
 from hydra.utils import instantiate
 
-from docs import properties as p
-from job import metrics
+from model import properties as p
 from model.gpt import GPT
 from model.lit import LitGPT
+from run import loggers
 from tests.conftest import NORMS, ROOT
 
 Run = Callable[..., Path]
@@ -40,8 +40,8 @@ def train(tiny_text: Path) -> Callable:
 
     def trained(norm: str, folder: Path, probes: bool) -> tuple[list[Any], dict[str, Any]]:
         net = GPT(data.vocab_size, p.T, 2, 2, 16, p.make_norm(norm), dropout=0.3)
-        task = LitGPT(net, optimizer, scheduler, seed=1, log_every=1)
-        loggers = metrics.loggers(folder, None)
+        lit = LitGPT(net, optimizer, scheduler, seed=1, log_every=1)
+        both = loggers.loggers(folder, None)
         (folder / ".hydra").mkdir(parents=True)
         (folder / ".hydra" / "config.yaml").touch()
         trainer = instantiate(
@@ -51,10 +51,10 @@ def train(tiny_text: Path) -> Callable:
             callbacks=list(instantiate(cfg.probes, _convert_="all")["callbacks"].values())
             if probes
             else [],
-            logger=loggers,
+            logger=both,
             enable_progress_bar=False,
         )
-        trainer.fit(task, datamodule=data)
+        trainer.fit(lit, datamodule=data)
         trainer.logger.experiment.close()
         losses = [row for row in logged(folder) if row[1].startswith("loss/")]
         assert probes is any(name.startswith("probe/") for _, name, _ in logged(folder))

@@ -38,7 +38,7 @@ class Batches(pl.LightningDataModule):
         return []
 
 
-def task() -> LitGPT:
+def lit() -> LitGPT:
     """In float64, every parameter random; SGD at a constant rate."""
     net = GPT(V, T, 2, 2, C, LayerNorm, qk_norm=RMSNorm, bias=True, residual_gate="rezero").double()
     draw = torch.Generator().manual_seed(1)
@@ -137,7 +137,7 @@ def expected(before: LitGPT, after: LitGPT, gradients: dict[str, torch.Tensor]) 
 
 @pytest.mark.parametrize(("accumulate", "limit"), [(1, 0.5), (2, None), (3, 0.01)])
 def test_each_value_is_that_of_the_same_steps_by_hand(accumulate: int, limit: float | None) -> None:
-    trained, by_hand, wanted = task(), task(), {}
+    trained, by_hand, wanted = lit(), lit(), {}
     batches = list(Batches().train_dataloader())
     for step in range(1, 4):
         before = copy.deepcopy(by_hand)
@@ -160,16 +160,16 @@ class Norms(pl.Callback):
     def __init__(self) -> None:
         self.noted: list[float] = []
 
-    def on_train_batch_end(self, trainer: pl.Trainer, task: Any, *_: object) -> None:
+    def on_train_batch_end(self, trainer: pl.Trainer, lit: Any, *_: object) -> None:
         if trainer.global_step > len(self.noted):
-            self.noted.append(float(task.grad_norm))
+            self.noted.append(float(lit.grad_norm))
 
 
 def test_the_share_of_clipped_steps_is_of_those_since_the_last_multiple_of_every() -> None:
     free, limited = Norms(), Norms()
-    fit(task(), free, max_steps=7)
+    fit(lit(), free, max_steps=7)
     limit = sorted(free.noted)[3]
-    found = fit(task(), limited, Updates(every=3), max_steps=7, gradient_clip_val=limit)
+    found = fit(lit(), limited, Updates(every=3), max_steps=7, gradient_clip_val=limit)
     clipped = [value > limit for value in limited.noted]
     assert 0 < sum(clipped) < 7
     shares = {step: values.get("probe/clipped_share") for step, values in found.items()}
@@ -182,10 +182,10 @@ def test_the_share_of_clipped_steps_is_of_those_since_the_last_multiple_of_every
 @pytest.mark.filterwarnings("ignore:.*not resumable")  # Lightning's, of the loader
 def test_a_run_goes_on_with_these_probes_or_without_and_nothing_warns(tmp_path: Path) -> None:
     for before, after in (([], [Updates(every=1)]), ([Updates(every=1)], [])):
-        first = task()
+        first = lit()
         fit(first, *before, max_steps=2)
         first.trainer.save_checkpoint(tmp_path / "last.ckpt")
-        found = fit(task(), *after, max_steps=3, ckpt_path=tmp_path / "last.ckpt")
+        found = fit(lit(), *after, max_steps=3, ckpt_path=tmp_path / "last.ckpt")
         assert ("probe/clipped_share" in found[3]) is bool(after)
 
 
@@ -193,7 +193,7 @@ def test_nothing_is_copied_or_measured_on_a_step_that_is_not_due(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     looked: list[int] = []
-    trained = task()
+    trained = lit()
     for name in ("gradient_norms", "gains", "Changes"):
 
         def noted(real: Any, net: Any) -> Any:
@@ -206,7 +206,7 @@ def test_nothing_is_copied_or_measured_on_a_step_that_is_not_due(
 
 
 def test_a_weight_that_does_not_move_turns_by_nothing_and_a_small_angle_keeps_its_digits() -> None:
-    net: Any = task().net.float()
+    net: Any = lit().net.float()
     w = net.blocks[0].mlp.fc.weight
     across = torch.randn(w.shape)
     across -= (across * w).sum() / (w * w).sum() * w.detach()

@@ -1,0 +1,194 @@
+"""What TensorBoard shows beside curves: charts of several tags, text, one row of HPARAMS a run.
+
+No torch here, and TensorBoard is imported late: run/folder.py is quick to import.
+
+TensorBoard takes the columns of HPARAMS from whichever run it reads first, and a value whose type
+differs from its column's hides a run. So every run states the same columns, those of `HPARAMS` and
+`METRICS`; the options of a norm, which differ from norm to norm, are one string. What a run lacks,
+as a diverged one its final loss, stays blank.
+"""
+
+import html
+import math
+import re
+import time
+from collections.abc import Iterator
+from datetime import datetime
+from functools import reduce
+from pathlib import Path
+from typing import Any
+
+LAYOUT = {  # CUSTOM SCALARS: category, chart, tags as regular expressions
+    "overview": {
+        "loss, training and validation": ["Multiline", [r"loss/(train|val)$"]],
+        "RMS of the residual stream after each block": ["Multiline", [r"probe/residual_rms/\d+$"]],
+        "gradient norm of each block": ["Multiline", [r"probe/grad_norm/\d+$"]],
+    }
+}
+HPARAMS: dict[str, tuple[type, str]] = {  # column: its type, the key in the configuration
+    "norm": (str, "norm_name"),
+    "norm_options": (str, "norm"),
+    "site_norms": (str, "model"),  # of sites with a norm of their own
+    "placement": (str, "model.placement"),
+    "residual_gate": (str, "model.residual_gate"),
+    "init": (str, "model.init"),
+    "embed_scale": (float, "model.embed_scale"),
+    "seed": (float, "seed"),
+    "lr": (float, "optimizer.lr"),
+    "weight_decay": (float, "optimizer.weight_decay"),
+    "clip": (float, "trainer.gradient_clip_val"),
+    "max_steps": (float, "trainer.max_steps"),
+    "warmup": (float, "scheduler.warmup"),
+    "batch_size": (float, "data.batch_size"),
+    "accumulate": (float, "trainer.accumulate_grad_batches"),
+    "block_size": (float, "data.block_size"),
+    "n_layer": (float, "model.n_layer"),
+    "n_head": (float, "model.n_head"),
+    "n_embd": (float, "model.n_embd"),
+    "dropout": (float, "model.dropout"),
+    "precision": (str, "trainer.precision"),
+}
+METRICS = {  # tag: the field of result.json, or the status that it counts; shown: the first five
+    "result/val_best": "val_best",
+    "result/val_final": "val_final",
+    "result/test_final": "test_final",
+    "result/tokens_per_second": "tokens_per_second",
+    "result/diverged": "diverged",
+    "result/failed": "failed",
+    "result/test_best": "test_best",
+    "result/train_final": "train_final",
+    "result/seconds": "seconds",
+    "result/steps": "steps",
+}
+SHOWN = ("norm", "norm_options", "placement", "lr", "seed")  # the rest by a tick in TensorBoard
+SUFFIX = ".hparams"  # of the event file with the row: a later leg puts its own in its place
+
+
+def verbatim(text: str) -> str:
+    r"""Markdown that TensorBoard shows as exactly this text: line ends, blanks, tabs, `#`, `<`.
+
+    >>> verbatim("# a\n<b> ")
+    '<pre><code># a\n&lt;b&gt;&#32;</code></pre>'
+    """
+    escaped = html.escape(text, quote=False)
+    # Markdown expands tabs and drops blanks at the end of a line
+    escaped = re.sub(r"[\t\r\f]| (?=\n|$)", lambda found: f"&#{ord(found[0])};", escaped)
+    return f"<pre><code>{escaped}</code></pre>"
+
+
+def in_words(norm: Any) -> str:
+    """The options of a norm, in one string, the same whatever the order.
+
+    >>> in_words({"_target_": "model.norms.x.X", "_partial_": True, "momentum": None, "eps": 1e-5})
+    'eps=1e-05 momentum=null'
+    """
+    options = {key: norm[key] for key in sorted(norm) if not key.startswith("_")}
+    words = {None: "null", True: "true", False: "false"}
+    return " ".join(
+        f"{key}={words[value] if value is None or isinstance(value, bool) else value}"
+        for key, value in options.items()
+    )
+
+
+def site_norms(model: Any) -> str:
+    """The norms of sites that have their own: `final_norm=RMSNorm(eps=1e-05 p=1.0)`."""
+    sites = [key for key in sorted(model) if key.endswith("_norm") and model[key] is not None]
+    return " ".join(
+        f"{site}={model[site]['_target_'].rpartition('.')[2]}({in_words(model[site])})"
+        for site in sites
+    )
+
+
+def hparams(config: Any) -> dict[str, str | float]:
+    """The row's cells: a string or a finite number, of the column's type; else it is not there.
+
+    Args:
+        config: mappings in mappings; that of a run that failed early need not make sense.
+    """
+    cells: dict[str, str | float] = {}
+    for column, (kind, key) in HPARAMS.items():
+        try:
+            value = reduce(lambda node, name: node[name], key.split("."), config)
+            if column == "norm_options":
+                value = in_words(value)
+            elif column == "site_norms":
+                value = site_norms(value)
+            elif column == "clip":
+                value = value or 0  # null is no clipping too
+            cell = kind(value)
+        except (KeyError, AttributeError, TypeError, ValueError):
+            continue
+        if value is not None and (kind is str or math.isfinite(cell)):
+            cells[column] = cell
+    return cells
+
+
+def metrics(result: dict[str, Any]) -> dict[str, float]:
+    """What the run came to: the finite ones of its numbers, and its status as 0 or 1."""
+    counted = {status: float(result["status"] == status) for status in ("diverged", "failed")}
+    numbers = {tag: (result | counted).get(field) for tag, field in METRICS.items()}
+    return {t: float(x) for t, x in numbers.items() if x is not None and math.isfinite(x)}
+
+
+def write_row(folder: Path, config: Any, result: dict[str, Any]) -> None:
+    """Write the run's row of HPARAMS, in place of that of an earlier leg."""
+    from tensorboard.compat.proto.event_pb2 import Event
+    from tensorboard.summary.writer.event_file_writer import EventFileWriter
+
+    for earlier in folder.glob(f"events.out.*{SUFFIX}"):
+        earlier.unlink()
+    writer = EventFileWriter(str(folder), filename_suffix=SUFFIX)
+    step = int(result.get("steps", 0))
+    for summary in summaries(hparams(config), metrics(result), result):
+        writer.add_event(Event(summary=summary, step=step, wall_time=time.time()))
+    writer.close()
+
+
+def summaries(
+    cells: dict[str, str | float], values: dict[str, float], result: dict[str, Any]
+) -> Iterator[Any]:
+    """The columns, the row's start and end, and its metrics, as TensorBoard's messages."""
+    from tensorboard.compat.proto.summary_pb2 import Summary, SummaryMetadata
+    from tensorboard.plugins.hparams import api_pb2 as api
+    from tensorboard.plugins.hparams import metadata
+    from tensorboard.plugins.hparams import plugin_data_pb2 as data
+
+    kinds = {str: api.DATA_TYPE_STRING, float: api.DATA_TYPE_FLOAT64}
+    columns = api.Experiment(
+        hparam_infos=[  # `differs`: those come first, and the first five are shown
+            api.HParamInfo(name=name, type=kinds[kind], differs=name in SHOWN)
+            for name, (kind, _) in HPARAMS.items()
+        ],
+        metric_infos=[
+            api.MetricInfo(name=api.MetricName(tag=tag), display_name=tag.partition("/")[2])
+            for tag in METRICS
+        ],
+    )
+    start = data.SessionStartInfo(start_time_secs=seconds(result.get("started")))
+    for name, cell in cells.items():
+        if isinstance(cell, str):
+            start.hparams[name].string_value = cell
+        else:
+            start.hparams[name].number_value = cell
+    statuses = {"failed": api.STATUS_FAILURE, "interrupted": api.STATUS_UNKNOWN}
+    end = data.SessionEndInfo(
+        status=statuses.get(result["status"], api.STATUS_SUCCESS),  # a divergence is a result
+        end_time_secs=seconds(result.get("ended")),
+    )
+    for tag, content in (
+        (metadata.EXPERIMENT_TAG, {"experiment": columns}),
+        (metadata.SESSION_START_INFO_TAG, {"session_start_info": start}),
+        (metadata.SESSION_END_INFO_TAG, {"session_end_info": end}),
+    ):
+        message = data.HParamsPluginData(version=metadata.PLUGIN_DATA_VERSION, **content)
+        plugin = SummaryMetadata.PluginData(
+            plugin_name=metadata.PLUGIN_NAME, content=message.SerializeToString()
+        )
+        yield Summary(value=[Summary.Value(tag=tag, metadata=SummaryMetadata(plugin_data=plugin))])
+    for tag, value in values.items():
+        yield Summary(value=[Summary.Value(tag=tag, simple_value=value)])
+
+
+def seconds(moment: str | None) -> float:
+    """A time in ISO format, in seconds since the epoch; now, if there is none."""
+    return datetime.fromisoformat(moment).timestamp() if moment else time.time()

@@ -1,0 +1,87 @@
+"""The jobs of a sweep before any of them runs: which there are, and what is refused."""
+
+from pathlib import Path
+
+from hydra._internal.core_plugins.basic_sweeper import BasicSweeper
+from hydra.core.global_hydra import GlobalHydra
+from hydra.core.hydra_config import HydraConfig
+from omegaconf import DictConfig, OmegaConf, open_dict, read_write
+
+from run.folder import Refused, key_of, make_path_absolute
+from run.resume import refuse_changes
+from sweep.tuning import overrides_of, plan
+
+
+def jobs_of(config: DictConfig) -> tuple[list[list[str]], int]:
+    """The overrides of the jobs that are known, in order, and how many jobs there will be.
+
+    None and 0 if the sweeper chooses them as it goes.
+
+    Raises:
+        ValueError: there is nothing to tune.
+    """
+    sweeper = config.hydra.sweeper
+    name = sweeper._target_.rpartition(".")[2]
+    if name not in ("BasicSweeper", "Tune"):
+        return [], 0
+    loader = GlobalHydra.instance().config_loader()
+    overrides = overrides_of(sweeper.params, config.hydra.overrides.task, loader)
+    if name == "Tune":
+        planned = plan(overrides, sweeper.tuning_seeds)
+        return planned.coarse(), planned.total
+    (jobs,) = BasicSweeper.split_arguments(overrides, None)
+    return jobs, len(jobs)
+
+
+def name_placements(config: DictConfig, jobs: list[list[str]]) -> None:
+    """Put the placement into the folders' names where it is swept, as if that had been typed."""
+    placements = {o for job in jobs for o in job if key_of(o) == "model.placement"}
+    typed = {key_of(override) for override in config.hydra.overrides.hydra}
+    if len(placements) > 1 and "hydra.sweep.subdir" not in typed:
+        subdir = "${norm_name}-${model.placement}-s${seed}-${hydra:job.num}"
+        with read_write(config):
+            config.hydra.overrides.hydra.append(f"hydra.sweep.subdir='{subdir}'")
+
+
+def refuse_other_jobs(folder: Path, config: DictConfig, jobs: list[list[str]]) -> None:
+    """Compare each job with the folder that has its number, before any of them trains.
+
+    Raises:
+        Refused: the folder holds a run of another configuration.
+    """
+    runs = [path.parent.parent for path in folder.glob("*/.hydra/overrides.yaml")]
+    stored = {run.name.rpartition("-")[2]: run for run in runs}
+    before = HydraConfig.instance().cfg
+    for number, overrides in enumerate(jobs):
+        if str(number) not in stored:
+            continue
+        job = GlobalHydra.instance().config_loader().load_sweep_config(config, overrides)
+        HydraConfig.instance().set_config(job)  # the job's values use its choices
+        with open_dict(job):
+            del job["hydra"]
+        make_path_absolute(job, config.hydra.runtime.cwd)
+        refuse_changes(stored[str(number)], OmegaConf.to_container(job, resolve=True))
+    HydraConfig.instance().cfg = before
+
+
+def refuse_unknown_options(config: DictConfig, jobs: list[list[str]]) -> None:
+    """Name the norms that lack an option which is given for all of them.
+
+    Raises:
+        Refused: such an option. Hydra would name the option only, and advise to add it.
+    """
+    given = {key_of(o) for job in jobs for o in job if o.startswith("norm.")}
+    norms = dict.fromkeys(o for job in jobs for o in job if key_of(o) == "norm") if given else {}
+    loader = GlobalHydra.instance().config_loader()
+    for key in given:
+        option = key.removeprefix("norm.").partition(".")[0]
+        lacking = [
+            norm.partition("=")[2]
+            for norm in norms
+            if option not in loader.load_sweep_config(config, [norm]).norm
+        ]
+        if lacking:
+            raise Refused(
+                f"{key} is no option of norm={', '.join(lacking)}; sweep the others with it, or "
+                "all without it"
+            )

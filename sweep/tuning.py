@@ -1,0 +1,180 @@
+"""The sweeper that gives each condition its own learning rate: python train.py experiment=tune.
+
+Hydra takes sweepers from this folder only, and imports it at every start: nothing heavy at the top.
+Three phases, in one sweep folder, for each condition (all that is swept but rate and seed) alike:
+
+    coarse    every rate given, a factor of 2 apart, on the tuning seeds
+    refined   the best of them times and over sqrt 2, on the tuning seeds
+    final     the best of all of them, on the seeds that are reported
+
+The best is the report's: the lowest validation loss, a failed run counting as the loss at the
+start. A job that has ended gives its stored loss, so a sweep that was stopped makes the same
+choices when it goes on.
+"""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from hydra._internal.core_plugins.basic_sweeper import BasicSweeper
+from hydra.core.override_parser.overrides_parser import OverridesParser
+from hydra.core.override_parser.types import Override
+from hydra.core.plugins import Plugins
+from hydra.core.utils import JobReturn
+from hydra.plugins.launcher import Launcher
+from hydra.plugins.sweeper import Sweeper
+from hydra.types import HydraContext, TaskFunction
+from omegaconf import DictConfig, OmegaConf
+
+RATE, SEED = "optimizer.lr", "seed"
+Jobs = list[list[str]]  # the overrides of each
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What a tuning sweep does, before it knows any loss.
+
+    Attributes:
+        conditions: the overrides of each condition.
+        rates: peak learning rates of the coarse grid, ascending.
+        tuning_seeds: choose the rate and are reported nowhere.
+        seeds: of the final runs.
+    """
+
+    conditions: Jobs
+    rates: list[float]
+    tuning_seeds: list[int]
+    seeds: list[int]
+
+    @property
+    def total(self) -> int:
+        """Jobs of all three phases."""
+        tuning = (len(self.rates) + 2) * len(self.tuning_seeds)
+        return len(self.conditions) * (tuning + len(self.seeds))
+
+    def coarse(self) -> Jobs:
+        """The jobs of the first phase."""
+        return [
+            job
+            for condition in self.conditions
+            for job in jobs(condition, self.rates, self.tuning_seeds)
+        ]
+
+    def refined(self, best: list[float | None]) -> Jobs:
+        """Both sides of each condition's best rate."""
+        near = [[] if b is None else [b / math.sqrt(2), b * math.sqrt(2)] for b in best]
+        found = zip(self.conditions, near, strict=True)
+        return [
+            job for condition, rates in found for job in jobs(condition, rates, self.tuning_seeds)
+        ]
+
+    def final(self, best: list[float | None]) -> Jobs:
+        """The runs that are reported."""
+        at = zip(self.conditions, best, strict=True)
+        return [
+            job for condition, b in at if b is not None for job in jobs(condition, [b], self.seeds)
+        ]
+
+
+def jobs(condition: list[str], rates: list[float], seeds: list[int]) -> Jobs:
+    """One condition at some rates, each on every seed.
+
+    >>> jobs(["norm=none"], [0.003 * 2**0.5], [101])
+    [['norm=none', 'optimizer.lr=0.00424', 'seed=101']]
+    """
+    return [
+        [*condition, f"{RATE}={rate:.3g}", f"{SEED}={seed}"] for rate in rates for seed in seeds
+    ]
+
+
+def overrides_of(params: Any, arguments: Sequence[str], config_loader: Any) -> list[Override]:
+    """A sweeper's own overrides, then those of the command line, which take their place."""
+    given = [f"{key}={value}" for key, value in (params or {}).items()]
+    return OverridesParser.create(config_loader=config_loader).parse_overrides([*given, *arguments])
+
+
+def plan(overrides: list[Override], tuning_seeds: Sequence[int]) -> Plan:
+    """Read what is to be tuned off the overrides of a sweep.
+
+    Raises:
+        ValueError: fewer than two rates, or seeds for tuning among those for reporting.
+    """
+    values: dict[str, list[float]] = {RATE: [], SEED: []}
+    for override in overrides:
+        if (key := override.key_or_group) in values:
+            one = BasicSweeper.split_arguments([override], None)[0]
+            values[key] = sorted({float(job[0].partition("=")[2]) for job in one})
+    if len(values[RATE]) < 2 or values[RATE][0] <= 0:
+        raise ValueError(
+            f"{RATE} must be two rates or more to choose from, above 0 and a factor of 2 apart, "
+            f"got {values[RATE]}"
+        )
+    seeds = [int(seed) for seed in values[SEED]]
+    if set(seeds) & set(tuning_seeds):
+        raise ValueError(
+            f"seed={','.join(map(str, seeds))} and hydra.sweeper.tuning_seeds={tuning_seeds} must "
+            "not share a seed: a run that chose a rate cannot be reported"
+        )
+    swept = [override for override in overrides if override.key_or_group not in values]
+    return Plan(BasicSweeper.split_arguments(swept, None)[0], values[RATE], [*tuning_seeds], seeds)
+
+
+class Tune(Sweeper):
+    """Coarse, refined, final.
+
+    Args:
+        params: overrides that the command line may replace, as of Hydra's own sweeper.
+        tuning_seeds: 101 and above.
+    """
+
+    def __init__(self, params: dict[str, Any], tuning_seeds: list[int]) -> None:
+        self.params, self.tuning_seeds = params, tuning_seeds
+        self.folders: list[str] = []  # of the jobs so far, by number
+        self.launcher: Launcher | None = None
+
+    def setup(
+        self, *, hydra_context: HydraContext, task_function: TaskFunction, config: DictConfig
+    ) -> None:
+        """Make ready."""
+        self.hydra_context, self.config = hydra_context, config
+        self.launcher = Plugins.instance().instantiate_launcher(
+            hydra_context=hydra_context, task_function=task_function, config=config
+        )
+
+    def sweep(self, arguments: list[str]) -> list[Sequence[JobReturn]]:
+        """Run all three phases."""
+        assert self.hydra_context is not None and self.config is not None
+        loader = self.hydra_context.config_loader
+        planned = plan(overrides_of(self.params, arguments, loader), self.tuning_seeds)
+        OmegaConf.save(self.config, Path(self.config.hydra.sweep.dir) / "multirun.yaml")
+        coarse = self.launch(planned.coarse())
+        firsts = self.folders[
+            :: len(planned.rates) * len(planned.tuning_seeds)
+        ]  # of each condition
+        refined = self.launch(planned.refined(self.best(firsts)))
+        return [coarse, refined, self.launch(planned.final(self.best(firsts)))]
+
+    def launch(self, batch: Jobs) -> Sequence[JobReturn]:
+        """Run jobs, numbered after those before them."""
+        assert self.launcher is not None
+        self.validate_batch_is_legal(batch)
+        returns = self.launcher.launch(batch, initial_job_idx=len(self.folders))
+        for job in returns:
+            _ = job.return_value  # raises what the job raised
+            assert job.hydra_cfg is not None
+            self.folders.append(job.hydra_cfg.hydra.runtime.output_dir)
+        return returns
+
+    def best(self, firsts: list[str]) -> list[float | None]:
+        """The best rate so far of each condition, given by a folder of its; None where no job trained."""
+        from report.rates import tuned_conditions  # late: pandas takes a second
+        from report.read import read_runs
+        from report.study import build_study
+
+        table = (study := build_study(read_runs(self.folders), "layernorm")).table
+        best = {entry.condition: entry.best for entry in tuned_conditions(study)}
+        trained = set(table.condition[table.failure != "error"])
+        conditions = [table.condition[Path(folder).name] for folder in firsts]
+        return [best.get(condition) if condition in trained else None for condition in conditions]

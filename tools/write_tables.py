@@ -1,0 +1,144 @@
+"""Write the generated tables into README.md and docs/norms.md, between their marker comments.
+
+python tools/write_tables.py            # writes them
+python tools/write_tables.py --check    # writes nothing; exit code 1 if one is stale
+
+Every cell is measured (model/properties.py). A table stands between `<!-- table: NAME -->` and
+`<!-- end -->`; where it stands is up to the text around it.
+"""
+
+import re
+import sys
+from collections.abc import Iterable
+from functools import cache
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent
+sys.path.insert(0, str(ROOT))  # as a script, Python looks in docs/ only
+
+import torch  # noqa: E402
+from torch import nn  # noqa: E402
+from torch.nn.utils import parametrizations  # noqa: E402
+
+from model import properties as p  # noqa: E402
+
+PAGES = {
+    "README.md": ("norms",),
+    "docs/norms.md": ("norm of linear", "linear of norm", "causality"),
+}
+YES_NO = {True: "yes", False: "**no**"}
+LATER = " (later)"
+
+
+def markdown(head: Iterable[str], rows: Iterable[Iterable[str]]) -> str:
+    """A table with a row of dashes under its head."""
+    lines = [list(head), *map(list, rows)]
+    lines.insert(1, ["---"] * len(lines[0]))
+    return "\n".join(f"| {' | '.join(line)} |" for line in lines)
+
+
+def grouped(cells: dict[str, list[str]]) -> list[list[str]]:
+    """One row for all names with the same cells; a `(later)` that is like its start is left out."""
+    together: dict[tuple[str, ...], list[str]] = {}
+    for name, row in cells.items():
+        names = together.setdefault(tuple(row), [])
+        if name.removesuffix(LATER) not in names:
+            names.append(name)
+    return [[", ".join(names), *row] for row, names in together.items()]
+
+
+def invariance(arrangement: str) -> str:
+    """Table 1 of the LayerNorm paper with a row for each norm, in training."""
+    map_of, dim, changes = {
+        "norm of linear": (p.norm_of_linear, p.C, p.CHANGES),
+        "linear of norm": (p.linear_of_norm, p.D, p.CHANGES | p.TOKEN_SHIFTED),
+    }[arrangement]
+    cells = {}
+    for name, make in p.rows().items():
+        for phase, norm in p.phases(make, dim).items():
+            cells[name + LATER * (phase == "later")] = p.invariances(map_of(norm), changes)
+    if arrangement == "norm of linear":
+        cells["WeightNorm"] = p.invariances(p.weight_norm)
+    marks = {name: ["I" if kept else "-" for kept in row.values()] for name, row in cells.items()}
+    return markdown(["norm", *changes], grouped(marks))
+
+
+def causality() -> str:
+    """What a later token and another row change, in training and evaluation."""
+    cells = {}
+    weight_norm = {"WeightNorm": lambda dim: parametrizations.weight_norm(nn.Linear(dim, dim))}
+    for name, make in {**p.rows(), **weight_norm}.items():
+        for phase, norm in p.phases(make).items():
+            answers = []
+            for mode in (True, False):
+                norm.train(mode)
+                answers += [p.is_causal(norm), p.is_batch_independent(norm)]
+            cells[name + LATER * (phase == "later")] = [YES_NO[answer] for answer in answers]
+    head = [
+        f"{what} in {mode}"
+        for mode in ("training", "evaluation")
+        for what in ("causal", "independent of other rows")
+    ]
+    return markdown(["norm", *head], grouped(cells))
+
+
+def over_time(answers: list[str]) -> str:
+    """The answer at the start, and the one after a warm-up if it is another."""
+    start, later = answers
+    return start if start == later else f"{start}; later {later}"
+
+
+def short() -> str:
+    """One row a norm; a yaml whose row is like that of a listed one of its class is left out."""
+    rows, seen = [], set()
+    for name in p.configs():
+        phases = list(p.phases(p.exact(name)).values())
+        axes = over_time([", ".join(p.averages_over(norm)) or "nothing" for norm in phases])
+        same = YES_NO[all(p.train_equals_eval(norm) for norm in phases)]
+        causal = over_time([YES_NO[p.is_causal(norm)] for norm in phases])
+        state = p.shapes(phases[0].buffers())
+        key = (p.configs()[name]._target_, axes, state, same, causal)
+        if key not in seen:
+            seen.add(key)
+            parameters = p.shapes(phases[0].parameters())
+            rows.append([name, axes, parameters, state, same, causal])
+    head = "norm, averages over, parameters, state, train = eval?, causal in training?".split(", ")
+    return markdown(head, rows)
+
+
+@cache
+def table(name: str) -> str:
+    """The markdown of a table of `PAGES`."""
+    torch.set_num_threads(1)
+    if name == "norms":
+        return short()
+    return causality() if name == "causality" else invariance(name)
+
+
+def regenerated(page: str) -> str:
+    """The page's text with its tables made anew.
+
+    Raises:
+        ValueError: a table of `PAGES` has no place in the page.
+    """
+    text = (ROOT / page).read_text()
+    for name in PAGES[page]:
+        pattern = rf"(<!-- table: {name} -->\n).*?(<!-- end -->)"
+        text, found = re.subn(pattern, lambda m: f"{m[1]}{table(name)}\n{m[2]}", text, flags=re.S)  # noqa: B023
+        if found != 1:
+            raise ValueError(f"{page} needs one `<!-- table: {name} -->`, it has {found}")
+    return text
+
+
+def main() -> None:
+    """Write the pages, or with --check only say which are stale."""
+    stale = [page for page in PAGES if regenerated(page) != (ROOT / page).read_text()]
+    if "--check" in sys.argv[1:]:
+        sys.exit(f"stale, run python tools/write_tables.py: {', '.join(stale)}" if stale else 0)
+    for page in stale:
+        (ROOT / page).write_text(regenerated(page))
+        print(f"wrote {page}")
+
+
+if __name__ == "__main__":
+    main()
