@@ -4,21 +4,39 @@ Every feature is normalized with what earlier steps have seen, not with this bat
 
     y_c = (x_c - running_mean_c) / sqrt(running_var_c + eps) * weight_c + bias_c
 
-and only then the running statistics move towards the batch's mean and (unbiased) variance over all
-tokens, as in batchnorm.py.
+and only then the running statistics move, by `momentum`, towards the mean and the (unbiased)
+variance of this batch over all its tokens.
 
-            C features       Nothing of this batch enters, so in training no future token and no
-          [ . . . . . ]      other sequence does, and training and evaluation use one formula (the
-    B x T [ . . . . . ]      numbers in it move between two steps).
-            | | | | |  -> for the next step
+            C features
+          [ . . . . . ]
+    B x T [ . . . . . ]
+          [ . . . . . ]
+            | | | | |
+            mean, var of each feature, for the next step
 
-Why it is not the cure for BatchNorm's leak: the gradient takes the statistics for constants. It
+Nothing of this batch enters, so in training no future token and no other sequence does.
+**Training and evaluation** use one formula; the numbers in it move between two training steps.
+
+Why this is not the cure for BatchNorm's leak: the gradient takes the statistics for constants. It
 does not know that a step which blows x up will be divided away, so activations and gradients drift
-against the normalization (Ioffe 2017, section 2). `batchrenorm` is the serious form.
+against the normalization (Ioffe 2017, https://arxiv.org/abs/1702.03275, section 2). `batchrenorm`
+is the serious form.
 """
 
 import torch
 from torch import nn
+
+
+def reference(
+    x: torch.Tensor,
+    weight: torch.Tensor,
+    bias: torch.Tensor,
+    eps: float,
+    running_mean: torch.Tensor,
+    running_var: torch.Tensor,
+) -> torch.Tensor:
+    """The definition, for x (..., C); running statistics are those from before this step."""
+    return (x - running_mean) / (running_var + eps).sqrt() * weight + bias
 
 
 class BatchNormRunning(nn.Module):
@@ -28,12 +46,13 @@ class BatchNormRunning(nn.Module):
     is the identity; eps and momentum are PyTorch's.
 
     Args:
-        dim: C.
+        dim: C, the number of features.
         eps: added to the variance.
         momentum: weight of the newest batch in the running statistics; None averages over all.
 
     Raises:
-        ValueError: in training, fewer than two (real) tokens, which have no variance.
+        ValueError: an option out of its range, an input whose last axis is not `dim`, or, in
+            training, fewer than two (real) tokens.
 
     >>> x, norm = torch.randn(4, 3, 8), BatchNormRunning(8, eps=0.0)
     >>> torch.equal(norm(x), x), torch.equal(norm(x), x)
@@ -46,8 +65,16 @@ class BatchNormRunning(nn.Module):
 
     def __init__(self, dim: int, *, eps: float = 1e-5, momentum: float | None = 0.1) -> None:
         super().__init__()
-        self.dim, self.eps, self.momentum, self.tokens_per_statistic = dim, eps, momentum, 0
-        self.weight, self.bias = nn.Parameter(torch.ones(dim)), nn.Parameter(torch.zeros(dim))
+        if eps < 0:
+            raise ValueError(f"norm.eps must be a number of at least 0, got {eps}")
+        if momentum is not None and not 0 <= momentum <= 1:
+            raise ValueError(f"norm.momentum must be a number from 0 to 1 or null, got {momentum}")
+        self.dim = dim
+        self.eps = eps
+        self.momentum = momentum
+        self.tokens_per_statistic = 0  # of the newest training batch
+        self.weight = nn.Parameter(torch.ones(dim))
+        self.bias = nn.Parameter(torch.zeros(dim))
         self.register_buffer("running_mean", torch.zeros(dim))
         self.register_buffer("running_var", torch.ones(dim))
         self.register_buffer("num_batches_tracked", torch.tensor(0))
@@ -55,7 +82,7 @@ class BatchNormRunning(nn.Module):
     def forward(self, x: torch.Tensor, mask: torch.Tensor | None = None) -> torch.Tensor:
         """Normalize x, (B, T, C); tokens where `mask` (B, T) is True move the statistics."""
         if x.shape[-1] != self.dim:
-            raise ValueError(f"BatchNorm({self.dim}) needs that last axis, got {tuple(x.shape)}")
+            raise ValueError(f"expected {self.dim} features in the last axis, got {tuple(x.shape)}")
         y = x.to(torch.promote_types(x.dtype, torch.float32))  # a sum of squares needs the digits
         scale = self.weight * torch.rsqrt(self.running_var + self.eps)
         z = torch.addcmul(self.bias, y - self.running_mean, scale)
@@ -66,9 +93,9 @@ class BatchNormRunning(nn.Module):
     @torch.no_grad()
     def _move(self, tokens: torch.Tensor) -> None:
         """Move the running statistics towards those of (n, C) tokens."""
-        if (n := len(tokens)) < 2:
-            more = "raise data.batch_size or data.block_size"
-            raise ValueError(f"BatchNorm needs at least 2 tokens, got {n}: {more}")
+        n = len(tokens)
+        if n < 2:
+            raise ValueError(f"a variance needs at least 2 tokens, got {n}: raise data.batch_size")
         self.tokens_per_statistic = n
         self.num_batches_tracked += 1
         rate = 1 / int(self.num_batches_tracked) if self.momentum is None else self.momentum
@@ -80,11 +107,3 @@ class BatchNormRunning(nn.Module):
     def extra_repr(self) -> str:
         """What `print(net)` shows."""
         return f"{self.dim}, eps={self.eps}, momentum={self.momentum}"
-
-
-def reference(
-    x: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor, eps: float,
-    running_mean: torch.Tensor, running_var: torch.Tensor,
-) -> torch.Tensor:  # fmt: skip
-    """The formula, for the tests; running statistics as they were before this step."""
-    return (x - running_mean) / (running_var + eps).sqrt() * weight + bias

@@ -2,19 +2,40 @@
 
 A token's features are cut into G slices, and each slice is normalized on its own:
 
-    mu_g  = mean of the slice     var_g = its biased variance
-    y_c   = (x_c - mu_g) / sqrt(var_g + eps) * weight_c + bias_c      g: the slice that c lies in
+    mu_g  = mean of the slice
+    var_g = mean of (x_c - mu_g)^2 over the slice                   the biased variance
+    y_c   = (x_c - mu_g) / sqrt(var_g + eps) * weight_c + bias_c    g: the slice that c lies in
 
-        C features, G = 2
-      [ . . . | . . . ]  -> mu, var of each half, from the token alone: training and evaluation
-    T [ . . . | . . . ]     compute the same thing, a batch of one works, no future token can leak.
-      [ . . . | . . . ]     G = 1 is LayerNorm.
+       C features, G = 2
+      [ . . . | . . . ]  -> mu, var of each half
+    T [ . . . | . . . ]  -> mu, var of each half
+      [ . . . | . . . ]  -> mu, var of each half
+
+The statistics come from the token alone, so **training and evaluation** compute the same thing, a
+batch of one works, and no future token can leak. G = 1 is LayerNorm.
 
 `nn.GroupNorm` on (B, C, T) is another norm: it averages over time too, so the future leaks.
 """
 
 import torch
 from torch import nn
+
+
+def reference(
+    x: torch.Tensor,
+    weight: torch.Tensor | None,
+    bias: torch.Tensor | None,
+    slices: int,
+    eps: float,
+) -> torch.Tensor:
+    """The definition, slice by slice, over the last axis."""
+    parts = []
+    for part in x.chunk(slices, dim=-1):
+        var = part.var(-1, correction=0, keepdim=True)
+        parts.append((part - part.mean(-1, keepdim=True)) / (var + eps).sqrt())
+    y = torch.cat(parts, dim=-1)
+    y = y if weight is None else y * weight
+    return y if bias is None else y + bias
 
 
 class GroupNorm(nn.Module):
@@ -24,14 +45,15 @@ class GroupNorm(nn.Module):
     loads.
 
     Args:
-        dim: C.
+        dim: C, the number of features.
         groups: G, must divide C. A width below G is taken as one slice.
         eps: added to the variance.
         weight: learn a gain.
         bias: learn a shift.
 
     Raises:
-        ValueError: G does not divide C, or the input's last axis is not `dim`.
+        ValueError: an option out of its range, G does not divide C, or an input whose last axis is
+            not `dim`.
 
     >>> x = torch.randn(2, 3, 8, dtype=torch.float64)
     >>> ours, theirs = GroupNorm(8, groups=2).double(), nn.GroupNorm(2, 8).double()
@@ -52,27 +74,30 @@ class GroupNorm(nn.Module):
         bias: bool = True,
     ) -> None:
         super().__init__()
-        if groups < 1 or (dim >= groups and dim % groups):
+        if groups < 1:
+            raise ValueError(f"norm.groups must be a whole number of at least 1, got {groups}")
+        if dim >= groups and dim % groups:
             raise ValueError(f"norm.groups={groups} must divide the {dim} features")
-        self.dim, self.groups, self.eps = dim, groups, eps
+        if eps < 0:
+            raise ValueError(f"norm.eps must be a number of at least 0, got {eps}")
+        self.dim = dim
+        self.groups = groups
         self.slices = groups if dim >= groups else 1
+        self.eps = eps
         self.register_parameter("weight", nn.Parameter(torch.ones(dim)) if weight else None)
         self.register_parameter("bias", nn.Parameter(torch.zeros(dim)) if bias else None)
 
     def forward(self, x: torch.Tensor, mask: torch.Tensor | None = None) -> torch.Tensor:
         """Normalize x, (..., C); no use for `mask`: a token uses only itself."""
         if x.shape[-1] != self.dim:
-            raise ValueError(
-                f"GroupNorm({self.dim}) got an input of shape {tuple(x.shape)}: "
-                "its last axis must be the features"
-            )
-        # Half precision has too few digits for a sum of squares: statistics in float32 or better.
-        parts = x.to(torch.promote_types(x.dtype, torch.float32)).unflatten(-1, (self.slices, -1))
-        # (..., G, C / G). Two passes: mean(x^2) - mu^2 cancels where the mean is large.
+            raise ValueError(f"expected {self.dim} features in the last axis, got {tuple(x.shape)}")
+        y = x.to(torch.promote_types(x.dtype, torch.float32))  # a sum of squares needs the digits
+        parts = y.unflatten(-1, (self.slices, -1))  # (..., G, C / G)
+        # Two passes: mean(x^2) - mu^2 cancels where the mean is large.
         centred = parts - parts.mean(-1, keepdim=True)
         length = torch.linalg.vector_norm(centred, dim=-1, keepdim=True)
         rstd = torch.rsqrt(length.square() / parts.shape[-1] + self.eps)
-        y: torch.Tensor = (centred * rstd).flatten(-2)  # (..., C)
+        y = torch.mul(centred, rstd).flatten(-2)  # (..., C)
         if self.weight is not None:
             y = y * self.weight
         if self.bias is not None:
@@ -81,24 +106,6 @@ class GroupNorm(nn.Module):
 
     def extra_repr(self) -> str:
         """What `print(net)` shows."""
-        return (
-            f"{self.dim}, groups={self.groups}, eps={self.eps}, "
-            f"weight={self.weight is not None}, bias={self.bias is not None}"
-        )
-
-
-def reference(
-    x: torch.Tensor,
-    weight: torch.Tensor | None,
-    bias: torch.Tensor | None,
-    slices: int,
-    eps: float,
-) -> torch.Tensor:
-    """The formula, slice by slice, for the tests."""
-    parts = []
-    for part in x.chunk(slices, dim=-1):
-        var = part.var(-1, correction=0, keepdim=True)
-        parts.append((part - part.mean(-1, keepdim=True)) / (var + eps).sqrt())
-    y = torch.cat(parts, dim=-1)
-    y = y if weight is None else y * weight
-    return y if bias is None else y + bias
+        weight = self.weight is not None
+        bias = self.bias is not None
+        return f"{self.dim}, groups={self.groups}, eps={self.eps}, weight={weight}, bias={bias}"

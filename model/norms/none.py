@@ -9,8 +9,16 @@ import torch
 from torch import nn
 
 
+def reference(x: torch.Tensor) -> torch.Tensor:
+    """The definition."""
+    return 1 * x
+
+
 class NoNorm(nn.Module):
     """The identity with a norm's signature (`nn.Identity` takes no mask and any option).
+
+    Args:
+        dim: C, the number of features; nothing depends on it.
 
     >>> x = torch.randn(2, 3, 4)
     >>> torch.equal(NoNorm(4)(x), nn.Identity()(x))
@@ -28,8 +36,3 @@ class NoNorm(nn.Module):
     def extra_repr(self) -> str:
         """What `print(net)` shows."""
         return f"{self.dim}"
-
-
-def reference(x: torch.Tensor) -> torch.Tensor:
-    """The formula, for the tests."""
-    return 1 * x

@@ -2,14 +2,20 @@
 
 Every token is put on a sphere of one learned radius:
 
-    y_c = weight * x_c / max(||x||, eps)         ||x||^2 = sum_c x_c^2
+    ||x||^2 = sum_c x_c^2
+    y_c     = weight * x_c / max(||x||, eps)
 
-        C features           RMSNorm with one gain for all features: ||x|| = sqrt(C) RMS(x), so at
-      [ . . . . . ]  -> norm the start (weight = sqrt(C)) it is RMSNorm at its start. The statistics
-    T [ . . . . . ]  -> norm come from the token alone: training and evaluation compute the same
-      [ . . . . . ]  -> norm thing, a batch of one works, no future token can leak.
+       C features
+      [ . . . . . ]  -> ||x||
+    T [ . . . . . ]  -> ||x||
+      [ . . . . . ]  -> ||x||
 
-Rescaling a token changes nothing; shifting all its features does, unlike in LayerNorm.
+The length comes from the token alone, so **training and evaluation** compute the same thing, a
+batch of one works, and no future token can leak.
+
+It is RMSNorm with one gain for all features: ||x|| = sqrt(C) rms(x), so with weight = sqrt(C) at
+the start it equals RMSNorm at its start. Rescaling a token changes nothing; shifting all its
+features does, unlike in LayerNorm.
 """
 
 import math
@@ -18,17 +24,22 @@ import torch
 from torch import nn
 
 
+def reference(x: torch.Tensor, weight: torch.Tensor, eps: float) -> torch.Tensor:
+    """The definition, over the last axis."""
+    return weight * x / x.square().sum(-1, keepdim=True).sqrt().clamp(min=eps)
+
+
 class ScaleNorm(nn.Module):
     """Normalize over the last axis, (..., C) -> the same, in training and evaluation alike.
 
     `weight`, a single number, starts at sqrt(C) (section 3.2 of the paper; GPT-NeoX starts at 1).
 
     Args:
-        dim: C.
+        dim: C, the number of features.
         eps: the least length to divide by, 1e-5 as in the authors' code.
 
     Raises:
-        ValueError: the input's last axis is not `dim`.
+        ValueError: a negative eps, or an input whose last axis is not `dim`.
 
     >>> x = torch.randn(2, 3, 8, dtype=torch.float64)
     >>> theirs = nn.RMSNorm(8, eps=0.0).double()
@@ -38,26 +49,20 @@ class ScaleNorm(nn.Module):
 
     def __init__(self, dim: int, *, eps: float = 1e-5) -> None:
         super().__init__()
-        self.dim, self.eps = dim, eps
+        if eps < 0:
+            raise ValueError(f"norm.eps must be a number of at least 0, got {eps}")
+        self.dim = dim
+        self.eps = eps
         self.weight = nn.Parameter(torch.tensor(math.sqrt(dim)))
 
     def forward(self, x: torch.Tensor, mask: torch.Tensor | None = None) -> torch.Tensor:
         """Normalize x, (..., C); no use for `mask`: a token uses only itself."""
         if x.shape[-1] != self.dim:
-            raise ValueError(
-                f"ScaleNorm({self.dim}) got an input of shape {tuple(x.shape)}: "
-                "its last axis must be the features"
-            )
-        # Half precision has too few digits for a sum of squares: the length in float32 or better.
-        y = x.to(torch.promote_types(x.dtype, torch.float32))
+            raise ValueError(f"expected {self.dim} features in the last axis, got {tuple(x.shape)}")
+        y = x.to(torch.promote_types(x.dtype, torch.float32))  # a sum of squares needs the digits
         length: torch.Tensor = torch.linalg.vector_norm(y, dim=-1, keepdim=True)
         return (y * (self.weight / length.clamp(min=self.eps))).to(x.dtype)
 
     def extra_repr(self) -> str:
         """What `print(net)` shows."""
         return f"{self.dim}, eps={self.eps}"
-
-
-def reference(x: torch.Tensor, weight: torch.Tensor, eps: float) -> torch.Tensor:
-    """The formula, for the tests."""
-    return weight * x / x.square().sum(-1, keepdim=True).sqrt().clamp(min=eps)

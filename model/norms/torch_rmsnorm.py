@@ -1,4 +1,4 @@
-"""`nn.RMSNorm` of PyTorch as it is: the reference for `rmsnorm`, in value and in speed.
+"""`nn.RMSNorm` of PyTorch as it is, to compare `rmsnorm` with, in value and in speed.
 
     y = x / sqrt(mean(x^2) + eps) * weight              over the C features of each token
 
@@ -9,14 +9,23 @@ import torch
 from torch import nn
 
 
+def reference(x: torch.Tensor, layer: nn.RMSNorm, eps: float) -> torch.Tensor:
+    """The definition, over the last axis."""
+    y = x / (x.square().mean(-1, keepdim=True) + eps).sqrt()
+    return y if layer.weight is None else y * layer.weight
+
+
 class TorchRMSNorm(nn.Module):
     """Normalize over the last axis, (..., C) -> the same; takes a mask and ignores it.
 
     Args:
-        dim: C.
-        eps: added to the mean square. (PyTorch's own default, null, is the smallest step of the
+        dim: C, the number of features.
+        eps: added to the mean square. (PyTorch's own default, None, is the smallest step of the
             input's type: it changes the output with the precision.)
         weight: learn a gain.
+
+    Raises:
+        ValueError: a negative eps.
 
     >>> x = torch.randn(2, 3, 8)
     >>> torch.equal(TorchRMSNorm(8)(x), nn.RMSNorm(8, eps=1e-5)(x))
@@ -25,7 +34,10 @@ class TorchRMSNorm(nn.Module):
 
     def __init__(self, dim: int, *, eps: float = 1e-5, weight: bool = True) -> None:
         super().__init__()
-        self.dim, self.eps = dim, eps
+        if eps < 0:
+            raise ValueError(f"norm.eps must be a number of at least 0, got {eps}")
+        self.dim = dim
+        self.eps = eps
         self.layer = nn.RMSNorm(dim, eps=eps, elementwise_affine=weight)
 
     def forward(self, x: torch.Tensor, mask: torch.Tensor | None = None) -> torch.Tensor:
@@ -37,9 +49,3 @@ class TorchRMSNorm(nn.Module):
     def extra_repr(self) -> str:
         """What `print(net)` shows."""
         return f"{self.dim}, eps={self.eps}, weight={self.layer.weight is not None}"
-
-
-def reference(x: torch.Tensor, layer: nn.RMSNorm, eps: float) -> torch.Tensor:
-    """The formula, for the tests."""
-    y = x / (x.square().mean(-1, keepdim=True) + eps).sqrt()
-    return y if layer.weight is None else y * layer.weight
