@@ -1,8 +1,8 @@
-"""Properties of a norm, measured from outside: the tests assert them, tools/write_tables.py prints them.
+"""Properties of a norm, measured from outside, for the tests and tools/write_tables.py.
 
-Nothing here knows a norm by name. A norm is found by listing configs/norm and measured in float64,
-with an eps of 1e-30 where it has one (GPT: with its own). "Start" is a norm as constructed, "later"
-one after `STEPS` training steps, when a warm-up is over and running statistics have moved.
+Norms are found by listing configs/norm and measured in float64, with an eps of 1e-30 where they
+have one. "Start" is a norm as constructed, "later" is one after `STEPS` training steps, when a
+warm-up is over and running statistics have moved.
 
 The changes are those of table 1 of Ba, Kiros, Hinton 2016 (https://arxiv.org/abs/1607.06450).
 Legend: B batch, T time, C channels, D inputs of the weight W (C, D) before a norm or after it.
@@ -19,12 +19,9 @@ from hydra import compose, initialize_config_dir
 from hydra.utils import instantiate
 from omegaconf import DictConfig
 from torch import nn
-from torch.func import functional_call
-
-from model.gpt import GPT
 
 CONFIGS = Path(__file__).resolve().parent.parent / "configs"
-B, T, C, D, VOCAB, STEPS = 6, 8, 16, 12, 20, 20
+B, T, C, D, STEPS = 6, 8, 16, 12, 20
 CUTS = (1, 3, 7)
 SAME = 1e-9  # relative to the output's size: far above float64 rounding, far below any change
 Tensor = torch.Tensor
@@ -51,12 +48,12 @@ def make_norm(name: str, **options: Any) -> Make:
 
 def exact(name: str, **options: Any) -> Make:
     """The same with an eps lost in rounding: invariances hold to the last digits."""
-    # not 0: torch's batch_norm refuses that
-    return make_norm(name, **options, **({"eps": 1e-30} if "eps" in configs()[name] else {}))
+    tiny = {"eps": 1e-30} if "eps" in configs()[name] else {}  # PyTorch's batch_norm refuses 0
+    return make_norm(name, **options, **tiny)
 
 
 class InstanceNorm(nn.Module):
-    """Each feature of each row over T (Ulyanov et al. 2016): a row of the tables, no file."""
+    """Normalize each feature of each row over T (Ulyanov et al. 2016); only a row of the tables."""
 
     def __init__(self, dim: int) -> None:
         super().__init__()
@@ -68,31 +65,41 @@ class InstanceNorm(nn.Module):
 
 
 def weight_norm(w: Tensor, x: Tensor) -> Tensor:
-    """W x with rows of length 1 (Salimans, Kingma 2016): a row of the tables, no file."""
-    return x @ (w / w.norm(dim=1, keepdim=True)).T
+    """Return W x, W with rows of length 1 (Salimans, Kingma 2016); only a row of the tables."""
+    rows = w / torch.linalg.vector_norm(w, dim=1, keepdim=True)
+    y: Tensor = x @ rows.T
+    return y
+
+
+OTHERS: dict[str, Callable[[], Make]] = {  # rows of the tables that have no yaml
+    "PowerNorm-V": lambda: exact("powernorm", groups=None),
+    "InstanceNorm over T": lambda: InstanceNorm,
+}
 
 
 def rows() -> dict[str, Make]:
-    """What the tables have a row for: every yaml and what only the papers' tables have."""
-    found = {name: exact(name) for name in configs()}
-    if "powernorm" in found:
-        found["PowerNorm-V"] = exact("powernorm", groups=None)
-    return {**found, "InstanceNorm over T": InstanceNorm}
+    """What the tables have a row for: every yaml, and what only the papers' tables have."""
+    return {name: row(name) for name in (*configs(), *OTHERS)}
+
+
+def row(name: str) -> Make:
+    """The norm of one row, with an eps lost in rounding."""
+    return OTHERS[name]() if name in OTHERS else exact(name)
 
 
 def drawn(*shape: int, seed: int = 0) -> Tensor:
-    """Off centre, every feature with its own scale, in float64."""
+    """Random numbers off centre, every feature with its own scale, in float64."""
     noise = torch.randn(shape, dtype=torch.float64, generator=torch.Generator().manual_seed(seed))
     return 1 + noise * torch.linspace(0.5, 2, shape[-1], dtype=torch.float64)
 
 
 def started(make: Make, dim: int = C) -> nn.Module:
-    """In float64 and train mode, its parameters moved a little, as its first batch finds it."""
+    """A new norm in float64 and train mode, its parameters moved a little from their start."""
     torch.manual_seed(0)
     norm = make(dim).double()
     with torch.no_grad():
         for parameter in norm.parameters():
-            parameter += 0.1 * torch.randn_like(parameter)
+            parameter.add_(0.1 * torch.randn_like(parameter))
     return norm
 
 
@@ -114,9 +121,10 @@ def phases(make: Make, dim: int = C) -> dict[str, nn.Module]:
 
 
 def output(module: nn.Module, x: Tensor) -> Tensor:
-    """What the module makes of x, as if called for the first time: its buffers stay."""
+    """What the module makes of x; it is a copy that runs, so its buffers stay."""
     with torch.no_grad():
-        return copy.deepcopy(module)(x)
+        y: Tensor = copy.deepcopy(module)(x)
+    return y
 
 
 def change(before: Tensor, after: Tensor) -> float:
@@ -126,17 +134,17 @@ def change(before: Tensor, after: Tensor) -> float:
 
 
 def norm_of_linear(norm: nn.Module) -> Map:
-    """Norm(W x), the paper's arrangement."""
+    """The map Norm(W x), the paper's arrangement."""
     return lambda w, x: output(norm, x @ w.T)
 
 
 def linear_of_norm(norm: nn.Module) -> Map:
-    """W Norm(x), that of a pre-norm transformer."""
+    """The map W Norm(x), the arrangement of a pre-norm transformer."""
     return lambda w, x: output(norm, x) @ w.T
 
 
 def changed(a: Tensor, *index: int, times: float = 1.0, plus: float = 0.0) -> Tensor:
-    """A copy that is another at the index."""
+    """A copy of a, changed at the index."""
     a = a.clone()
     a[index] = times * a[index] + plus
     return a
@@ -159,7 +167,8 @@ TOKEN_SHIFTED: Changes = {  # the same number added to all its features
 
 def effects(f: Map, changes: Changes = CHANGES) -> dict[str, float]:
     """How far each change of W (C, D) or x (B, T, D) moves f(W, x), relative to its size."""
-    w, x = drawn(C, D, seed=3) - 1, drawn(B, T, D, seed=4)
+    w = drawn(C, D, seed=3) - 1
+    x = drawn(B, T, D, seed=4)
     before = f(w, x)
     return {
         name: max(change(before, f(*changed)) for changed in make(w, x))
@@ -172,68 +181,35 @@ def invariances(f: Map, changes: Changes = CHANGES) -> dict[str, bool]:
     return {name: effect < SAME for name, effect in effects(f, changes).items()}
 
 
-def is_causal(norm: nn.Module, size: float = 100.0) -> bool:
-    """Whether other tokens from a cut on, `size` times as large, leave the outputs before it."""
-    x, other = drawn(B, T, C, seed=7), size * drawn(B, T, C, seed=8)
-    before, worst = output(norm, x), 0.0
+BATCH = drawn(B, T, C, seed=7)
+OTHER = 100 * drawn(B, T, C, seed=8)  # as large as a leak needs to show
+
+
+def is_causal(module: nn.Module, x: Tensor = BATCH, other: Tensor = OTHER) -> bool:
+    """Whether other tokens from a cut on leave the outputs before it; for GPT, give it ids (B, T).
+
+    Args:
+        module: a norm or a net, measured in the mode it is in.
+        x: a batch, (B, T, ...).
+        other: a batch of the same shape, from which the other tokens are taken.
+    """
+    before = output(module, x)
     for cut in CUTS:
-        after = output(norm, torch.cat([x[:, :cut], other[:, cut:]], 1))
-        worst = max(worst, change(before[:, :cut], after[:, :cut]))
-    return worst < SAME
+        after = output(module, torch.cat([x[:, :cut], other[:, cut:]], 1))
+        if change(before[:, :cut], after[:, :cut]) >= SAME:
+            return False
+    return True
 
 
-def is_batch_independent(norm: nn.Module, size: float = 100.0) -> bool:
-    """Whether other rows, `size` times as large, leave the outputs of the first row."""
-    x, other = drawn(B, T, C, seed=7), size * drawn(B, T, C, seed=8)
-    after = output(norm, torch.cat([x[:1], other[1:]]))
-    return change(output(norm, x)[0], after[0]) < SAME
-
-
-def nan_stays(norm: nn.Module) -> bool:
-    """Whether a nan in the last token of each row is in no earlier output (the NaN probe)."""
-    x = drawn(B, T, C, seed=7)
-    x[:, -1] = torch.nan
-    return not output(norm, x)[:, :-1].isnan().any()
-
-
-def small_gpt(make: Make) -> GPT:
-    """Two blocks of two heads, in float64 and train mode."""
-    return GPT(VOCAB, T, n_layer=2, n_head=2, n_embd=C, norm=make).double()
-
-
-def ids(seed: int) -> Tensor:
-    """A batch (B, T) of token ids."""
-    return torch.randint(VOCAB, (B, T), generator=torch.Generator().manual_seed(seed))
-
-
-def gpt_phases(make: Make) -> dict[str, nn.Module]:
-    """GPT at the start and after STEPS training batches."""
-    net = small_gpt(make)
-    return {"start": net, "later": trained(net, map(ids, range(1, STEPS + 1)))}
-
-
-def gpt_is_causal(net: nn.Module) -> bool:
-    """Whether other ids from a cut on leave the logits before it."""
-    x = ids(0)
-    before, worst = output(net, x), 0.0
-    for cut in CUTS:
-        changed = x.clone()
-        changed[:, cut:] = (changed[:, cut:] + 1) % VOCAB
-        worst = max(worst, change(before[:, :cut], output(net, changed)[:, :cut]))
-    return worst < SAME
-
-
-def gpt_is_batch_independent(net: nn.Module) -> bool:
-    """Whether other ids in the other rows leave the logits of the first."""
-    x = ids(0)
-    changed = x.clone()
-    changed[1:] = (changed[1:] + 1) % VOCAB
-    return change(output(net, x)[0], output(net, changed)[0]) < SAME
+def is_batch_independent(module: nn.Module, x: Tensor = BATCH, other: Tensor = OTHER) -> bool:
+    """Whether other rows leave the outputs of the first row; arguments as in `is_causal`."""
+    after = output(module, torch.cat([x[:1], other[1:]]))
+    return change(output(module, x)[0], after[0]) < SAME
 
 
 def averages_over(norm: nn.Module) -> list[str]:
-    """Where the other numbers stand that an output number depends on, in train mode."""
-    x = drawn(B, T // 2, C, seed=7)
+    """Which other numbers an output number depends on, in train mode; empty for none."""
+    x = drawn(B, T // 2, C, seed=7)  # few tokens: each is changed in its turn
     before = output(norm, x)
 
     def moved(*index: int) -> Tensor:
@@ -259,7 +235,7 @@ def averages_over(norm: nn.Module) -> list[str]:
 
 
 def shapes(tensors: Iterable[Tensor]) -> str:
-    """Shapes of a norm of C features and blocks of T: `C + C`, `T x C + 1`, or `none`."""
+    """The shapes of tensors of a norm in letters: `C + C`, `T x C + 1`, or `none`."""
     letters = {C: "C", T: "T"}
     texts = [" x ".join(letters.get(n, str(n)) for n in t.shape) or "1" for t in tensors]
     return " + ".join(texts) or "none"
@@ -268,33 +244,8 @@ def shapes(tensors: Iterable[Tensor]) -> str:
 def train_equals_eval(norm: nn.Module) -> bool:
     """Whether the two modes give the same bits, in float32 and float64."""
     for dtype in (torch.float32, torch.float64):
-        x, copied = drawn(B, T, C, seed=7).to(dtype), copy.deepcopy(norm).to(dtype)
+        x = BATCH.to(dtype)
+        copied = copy.deepcopy(norm).to(dtype)
         if not torch.equal(output(copied.train(), x), output(copied.eval(), x)):
             return False
     return True
-
-
-def works_with_one_token(norm: nn.Module) -> bool:
-    """Whether a training batch of one row of one token is taken."""
-    try:
-        return bool(output(norm, drawn(1, 1, C)).isfinite().all())
-    except ValueError:
-        return False
-
-
-def gradient_is_derivative(norm: nn.Module, rows: int = 3) -> bool:
-    """Whether gradcheck passes, in an input of some rows and in every parameter.
-
-    Buffers are frozen: each evaluation has a fresh copy.
-    """
-    names = [name for name, _ in norm.named_parameters()]
-
-    def called(x: Tensor, *parameters: Tensor) -> Tensor:
-        given = dict(zip(names, parameters, strict=True))
-        return functional_call(copy.deepcopy(norm), given, (x,))
-
-    leaves = [drawn(rows, 4, C, seed=9), *(p.detach().clone() for p in norm.parameters())]
-    inputs = tuple(leaf.requires_grad_() for leaf in leaves)
-    return torch.autograd.gradcheck(
-        called, inputs, fast_mode=True, raise_exception=False, check_undefined_grad=False
-    )

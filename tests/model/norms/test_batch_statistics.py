@@ -90,26 +90,31 @@ def test_buffers_are_torchs_whatever_the_output_is_made_of(
     assert same(ours.eval()(x), theirs.eval()(x.view(-1, C)).view_as(x))
 
 
-@PER_POSITION
-def test_a_statistic_of_fewer_than_two_tokens_is_replaced_by_the_running_one_and_moves_nothing(
-    norm: type[BatchNormPosition] | type[BatchNormCausal],
-) -> None:
+def test_a_position_of_fewer_than_two_tokens_uses_the_running_statistic_and_moves_nothing() -> None:
     mask = torch.arange(T) < torch.tensor([6, 2, 1, 1])[:, None]  # position 2 on: one row
-    x, module = batch(), norm(C, block_size=T).double()
+    x, module = batch(), BatchNormPosition(C, block_size=T).double()
     module(batch())
     before = {name: buffer.clone() for name, buffer in module.named_buffers()}
     y = module(x, mask)
+    alone = (x[0, 2:] - before["running_mean"][2:]) / (before["running_var"][2:] + 1e-5).sqrt()
+    assert same(y[0, 2:], alone)
     moved = (module.running_mean != before["running_mean"]).any(1)
-    if norm is BatchNormPosition:
-        alone = (x[0, 2:] - before["running_mean"][2:]) / (before["running_var"][2:] + 1e-5).sqrt()
-        assert same(y[0, 2:], alone)
-        assert moved.tolist() == [True, True, False, False, False, False]
-    else:  # the prefix has more tokens than the position
-        assert moved.all()
-        one = norm(C, block_size=T).double()
-        y = one(x[:1])  # a batch of one: at its first position there is one token
-        assert same(y[0, 0], x[0, 0] / (1 + 1e-5) ** 0.5)
-        assert one.num_batches_tracked.tolist() == [0, 1, 1, 1, 1, 1]
+    assert moved.tolist() == [True, True, False, False, False, False]
+
+
+def test_a_prefix_has_more_tokens_than_its_position_and_uses_the_running_statistic_below_two() -> (
+    None
+):
+    mask = torch.arange(T) < torch.tensor([6, 2, 1, 1])[:, None]
+    module = BatchNormCausal(C, block_size=T).double()
+    module(batch())
+    before = module.running_mean.clone()
+    module(batch(), mask)
+    assert (module.running_mean != before).any(1).all()
+    one, x = BatchNormCausal(C, block_size=T).double(), batch(1, T, C)
+    y = one(x)  # a batch of one: at its first position there is one token
+    assert same(y[0, 0], x[0, 0] / (1 + 1e-5) ** 0.5)
+    assert one.num_batches_tracked.tolist() == [0, 1, 1, 1, 1, 1]
 
 
 @PER_POSITION
@@ -147,9 +152,11 @@ def test_positions_past_the_last_trained_one_use_its_statistics(
     y = module.eval()(x)
     mean, var = module.running_mean[3], module.running_var[3]
     assert same(y[:, 4:], (x[:, 4:] - mean) / (var + 1e-5).sqrt())
-    assert same(module.train()(batch(B, 9, C)).mean(0)[8:], torch.zeros(1, C)) or norm is not (
-        BatchNormPosition
-    )
+
+
+def test_in_training_a_position_past_the_block_is_centred_over_the_batch() -> None:
+    y = BatchNormPosition(C, block_size=T).double()(batch(B, 9, C))
+    assert same(y.mean(0)[8:], torch.zeros(1, C))
 
 
 def test_causal_sums_do_not_cancel_far_from_zero() -> None:

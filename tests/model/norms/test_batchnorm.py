@@ -120,7 +120,7 @@ def test_fewer_than_two_real_tokens_are_refused_in_training_and_fine_in_eval(rea
 
 def test_another_last_axis_is_refused() -> None:
     for shape in ((B, T, C + 1), (B, T, 1), (B, C, T)):
-        with pytest.raises(ValueError, match=rf"BatchNorm\({C}\).*last axis"):
+        with pytest.raises(ValueError, match=rf"expected {C} features in the last axis, got \("):
             BatchNorm(C)(torch.randn(shape))
 
 
@@ -143,8 +143,13 @@ def test_momentum_none_averages_over_all_batches() -> None:
     assert same(norm.running_var, unbiased)
 
 
-@pytest.mark.parametrize(("momentum", "steps"), [(0.1, 10), (0.1, 44), (0.5, 3)])
-def test_the_start_value_weighs_one_minus_momentum_to_the_nth(momentum: float, steps: int) -> None:
+@pytest.mark.parametrize(
+    ("momentum", "steps", "most"),
+    [(0.1, 10, 0.35), (0.1, 44, 0.01), (0.5, 3, 0.125)],  # of momentum 0.1: the docstring's numbers
+)
+def test_the_start_value_weighs_one_minus_momentum_to_the_nth(
+    momentum: float, steps: int, most: float
+) -> None:
     norm, _ = pair(momentum)
     x = batch()
     for _ in range(steps):
@@ -153,8 +158,7 @@ def test_the_start_value_weighs_one_minus_momentum_to_the_nth(momentum: float, s
     tokens = x.view(-1, C)
     assert same(norm.running_mean, (1 - left) * tokens.mean(0))
     assert same(norm.running_var, left + (1 - left) * tokens.var(0, correction=1))
-    if momentum == 0.1:
-        assert left < {10: 0.35, 44: 0.01}[steps]  # the docstring's numbers
+    assert left <= most
 
 
 def test_the_graph_does_not_grow_from_step_to_step() -> None:
@@ -210,5 +214,5 @@ def test_gain_and_shift_can_be_left_out() -> None:
 
 
 def test_a_sub_batch_of_no_sequence_is_refused() -> None:
-    with pytest.raises(ValueError, match=r"norm\.ghost=0 must be at least 1"):
+    with pytest.raises(ValueError, match=r"norm\.ghost must be a whole number of at least 1"):
         BatchNorm(C, ghost=0)

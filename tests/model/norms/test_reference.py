@@ -2,8 +2,8 @@
 
 Reference: `reference(x, ...)` of the norm's module, the paper's formula in plain operations. Its
 arguments are attributes of the norm by name; its autograd gives the gradient that the paper asks
-for, which need not be the formula's derivative. A norm is found by listing configs/norm; one with
-no reference is skipped, and says so (batchnorm: test_batchnorm.py compares it with torch's layer).
+for, which need not be the formula's derivative. A norm is found by listing configs/norm; one
+without a reference is skipped, and told to write it.
 """
 
 import copy
@@ -16,7 +16,7 @@ from hydra.utils import get_object
 from torch import nn
 
 from model import properties as p
-from tests.conftest import NORMS
+from tests.model.norms.measures import NOT_THE_DERIVATIVE, gradient_is_derivative, row
 
 SHAPES = [(p.B, p.T), (1, p.T), (p.B, 3), (2, 1)]
 TRAINING_STEPS, EVAL_STEPS = 5, 2
@@ -46,16 +46,11 @@ class Reference(nn.Module):
         return self.function(x, **by_name(self.function, self.norm))
 
 
-@pytest.fixture(params=NORMS)
-def name(request: pytest.FixtureRequest) -> str:
-    return request.param
-
-
 @pytest.fixture
 def function(name: str) -> Formula:
     found = formula(name)
     if found is None:
-        pytest.skip(f"{name}: no reference")
+        pytest.skip(f"{name}: write its definition, `reference(x, ...)`, into the norm's file")
     return found
 
 
@@ -100,11 +95,12 @@ def test_gradcheck_passes_exactly_where_the_formulas_gradient_is_its_derivative(
 ) -> None:
     norm = p.phases(p.make_norm(name))[phase].train(training)
     for rows in (3, 1):
-        wanted = p.gradient_is_derivative(Reference(norm, function), rows)
-        assert p.gradient_is_derivative(norm, rows) == wanted, rows
+        wanted = gradient_is_derivative(Reference(norm, function), rows)
+        assert gradient_is_derivative(norm, rows) == wanted, rows
 
 
-@pytest.mark.parametrize(("name", "phase"), [("detachnorm", "start"), ("powernorm", "later")])
+@pytest.mark.parametrize(("name", "phase"), list(NOT_THE_DERIVATIVE))
 def test_gradcheck_fails_where_the_paper_changes_the_gradient(name: str, phase: str) -> None:
-    norm = p.phases(p.make_norm(name))[phase]
-    assert not p.gradient_is_derivative(norm.train())
+    assert not gradient_is_derivative(p.phases(row(name))[phase]), (
+        f"the gradient of {name} ({phase}) is the derivative: take it out of NOT_THE_DERIVATIVE"
+    )
