@@ -181,18 +181,19 @@ def invariances(f: Map, changes: Changes = CHANGES) -> dict[str, bool]:
     return {name: effect < SAME for name, effect in effects(f, changes).items()}
 
 
-BATCH = drawn(B, T, C, seed=7)
-OTHER = 100 * drawn(B, T, C, seed=8)  # as large as a leak needs to show
+def batches_of_tokens() -> tuple[Tensor, Tensor]:
+    """A batch (B, T, C), and another that is a hundred times as large: a leak of it shows."""
+    return drawn(B, T, C, seed=7), 100 * drawn(B, T, C, seed=8)
 
 
-def is_causal(module: nn.Module, x: Tensor = BATCH, other: Tensor = OTHER) -> bool:
-    """Whether other tokens from a cut on leave the outputs before it; for GPT, give it ids (B, T).
+def is_causal(module: nn.Module, *batches: Tensor) -> bool:
+    """Whether other tokens from a cut on leave the outputs before it, in the module's mode.
 
     Args:
-        module: a norm or a net, measured in the mode it is in.
-        x: a batch, (B, T, ...).
-        other: a batch of the same shape, from which the other tokens are taken.
+        module: a norm or a net.
+        batches: for a net two batches of ids (B, T), the second with the other tokens.
     """
+    x, other = batches or batches_of_tokens()
     before = output(module, x)
     for cut in CUTS:
         after = output(module, torch.cat([x[:, :cut], other[:, cut:]], 1))
@@ -201,8 +202,9 @@ def is_causal(module: nn.Module, x: Tensor = BATCH, other: Tensor = OTHER) -> bo
     return True
 
 
-def is_batch_independent(module: nn.Module, x: Tensor = BATCH, other: Tensor = OTHER) -> bool:
+def is_batch_independent(module: nn.Module, *batches: Tensor) -> bool:
     """Whether other rows leave the outputs of the first row; arguments as in `is_causal`."""
+    x, other = batches or batches_of_tokens()
     after = output(module, torch.cat([x[:1], other[1:]]))
     return change(output(module, x)[0], after[0]) < SAME
 
@@ -244,7 +246,7 @@ def shapes(tensors: Iterable[Tensor]) -> str:
 def train_equals_eval(norm: nn.Module) -> bool:
     """Whether the two modes give the same bits, in float32 and float64."""
     for dtype in (torch.float32, torch.float64):
-        x = BATCH.to(dtype)
+        x = drawn(B, T, C, seed=7).to(dtype)
         copied = copy.deepcopy(norm).to(dtype)
         if not torch.equal(output(copied.train(), x), output(copied.eval(), x)):
             return False
