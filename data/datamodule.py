@@ -26,13 +26,10 @@ class CharDataModule(pl.LightningDataModule):
 
     Args:
         corpus: `(path, encoding) -> str`, one of the functions of `data/corpus.py`.
-        seed: of the draw of training windows.
-        block_size: T, characters per window.
-        batch_size: B, windows per training micro-batch.
-        path: given to `corpus`.
-        encoding: given to `corpus`.
+        seed: of the random draw of training windows.
+        block_size: T, the characters of a window.
+        batch_size: B, the windows of a training micro-batch.
         split: fractions for training, validation and (optional) test.
-        num_workers: processes that load training batches; 0 = none.
         eval_batches: batches of 16,384 characters that are read at each evaluation.
 
     Raises:

@@ -74,7 +74,8 @@ def continue_text(
         how: `temperature` and `top_k`.
     """
     start = start_ids(tokenizer, prompt).to(next(net.parameters()).device)
-    ids = net.generate(start, max_new_tokens, generator=sampling(seed), **how)  # type: ignore[operator]
+    generator = generator_from(f"sample {seed}")
+    ids = net.generate(start, max_new_tokens, generator=generator, **how)  # type: ignore[operator]
     return tokenizer.decode(ids[0, start.shape[1] :].tolist())
 
 
@@ -88,15 +89,10 @@ def continue_lines(
     """
     ids = start_ids(tokenizer, f"\n{prompt}").to(next(net.parameters()).device)
     before = ids.shape[1]
-    generator = sampling(seed)
+    generator = generator_from(f"sample {seed}")
     line_end = tokenizer.get_vocab()["\n"]
     for _ in range(max_new_tokens):
         start = int(ids[0].eq(line_end).nonzero()[-1])
         line = net.generate(ids[:, start:], 1, generator=generator, **how)  # type: ignore[operator]
         ids = torch.cat([ids, line[:, -1:]], dim=1)
     return tokenizer.decode(ids[0, before:].tolist())
-
-
-def sampling(seed: int) -> torch.Generator:
-    """The source of a text's random numbers."""
-    return generator_from(f"sample {seed}")

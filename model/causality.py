@@ -1,8 +1,4 @@
-"""Whether a net is causal: whether its logits at a position ignore all later tokens.
-
-A norm that averages over time or over the batch in training lets later tokens reach earlier logits,
-so its training loss is not that of a language model.
-"""
+"""Whether a net is causal: whether its logits at a position ignore all later tokens."""
 
 import copy
 import math
@@ -27,16 +23,12 @@ def is_causal(net: nn.Module, batch: torch.Tensor) -> bool | None:
 
 @torch.no_grad()
 def causality(net: nn.Module, batch: torch.Tensor, *, training: bool) -> float:
-    """Largest change of earlier logits when later tokens change, relative to the logits' RMS.
+    """The largest change of earlier logits when later tokens change, over the logits' RMS.
 
     In the first rows of a batch (B, T + 1) every token of the second half of the longest row is
-    replaced, padding stays; in a causal net the logits of the first half stay the same. The net and
-    the random numbers of training are not changed.
-
-    Args:
-        net: maps ids (B, T) to logits (B, T, V).
-        batch: ids, -1 is padding.
-        training: in train mode, with the same dropout both times; else in eval mode.
+    replaced, padding stays; in a causal net the logits of the first half stay the same. With
+    `training` in train mode, with the same dropout both times. The net and the global random
+    generator do not change.
     """
     batch = batch[:ROWS]
     net = copy.deepcopy(net).train(training)
@@ -53,10 +45,6 @@ def causality(net: nn.Module, batch: torch.Tensor, *, training: bool) -> float:
         with torch.random.fork_rng():
             torch.manual_seed(0)
             logits.append(logits_of(fresh, tokens, real)[real & ~second])  # (positions, V)
-    return relative_change(*logits)
-
-
-def relative_change(before: torch.Tensor, after: torch.Tensor) -> float:
-    """Largest difference over the root mean square of `before`; 0 where nothing differs."""
-    difference = (before - after).abs().max()
-    return float(difference / before.square().mean().sqrt()) if difference else 0.0
+    change = (logits[0] - logits[1]).abs().max()
+    rms = logits[0].square().mean().sqrt()
+    return float(change / rms) if change else 0.0

@@ -4,12 +4,12 @@ Sources: Vaswani et al. 2017 (https://arxiv.org/abs/1706.03762), Radford et al. 
 block adds two branches F to the residual stream x, its attention and then its MLP. `placement` says
 where the norms N are, and whether a final norm follows the last block:
 
-    placement  block             final norm
-    pre        x + F(N(x))       yes         Xiong et al. 2020, https://arxiv.org/abs/2002.04745
-    post       N(x + F(x))       no          Vaswani et al. 2017
-    sandwich   x + N2(F(N(x)))   yes         Kim et al. 2025, https://arxiv.org/abs/2502.02732
-    out        x + N(F(x))       yes         OLMo 2, 2025, https://arxiv.org/abs/2501.00656
-    deepnorm   N(alpha x + F(x)) no          Wang et al. 2022, https://arxiv.org/abs/2203.00555
+    placement  block              final norm
+    pre        x + F(N(x))        yes  Xiong et al. 2020, https://arxiv.org/abs/2002.04745
+    post       N(x + F(x))        no   Vaswani et al. 2017
+    sandwich   x + N2(F(N(x)))    yes  Peri-LN, Kim et al. 2025, https://arxiv.org/abs/2502.02732
+    out        x + N(F(x))        yes  OLMo 2, 2025, https://arxiv.org/abs/2501.00656
+    deepnorm   N(alpha x + F(x))  no   DeepNet, Wang et al. 2022, https://arxiv.org/abs/2203.00555
 
 where alpha = (2 n_layer)^(1/4). `residual_gate` multiplies each branch (after N2, and after N in
 `out`) by a learned number:
@@ -126,21 +126,6 @@ def seed_from(text: str) -> int:
     return random.Random(text).getrandbits(63)  # it hashes the text with SHA-512
 
 
-def check_sizes(**sizes: int) -> None:
-    """Refuse sizes that no net can have."""
-    if min(sizes.values()) < 1 or sizes["n_embd"] % sizes["n_head"]:
-        got = " ".join(f"{name}={size}" for name, size in sizes.items())
-        raise ValueError(f"model sizes must be >= 1 and n_embd divisible by n_head, got {got}")
-
-
-def check_choices(**chosen: str) -> None:
-    """Refuse a name that is not among those of CHOICES."""
-    for key, value in chosen.items():
-        if value not in CHOICES[key]:
-            known = " | ".join(CHOICES[key])
-            raise ValueError(f"model.{key}={value} is not known; use {known}")
-
-
 @torch.no_grad()
 def check_token_wise(norm: Norm, dim: int) -> None:
     """Refuse a norm for q and k that keeps statistics, fails on them, or lets tokens mix."""
@@ -165,28 +150,18 @@ class GPT(nn.Module):
     """The whole model: ids (B, T) -> logits (B, T, V).
 
     Args:
-        vocab_size: V.
-        block_size: the largest T.
-        n_layer: blocks.
-        n_head: heads H of each attention.
-        n_embd: channels C.
         norm: called as `norm(n_embd)` once for each site, so no two sites share a module.
-        placement: see the top of this file.
-        residual_gate: see the top of this file.
+        placement, residual_gate: see the top of this file.
         init: `nanogpt` draws from N(0, 0.02), and divides the residual projections by
             sqrt(2 n_layer). `xavier` has variance 2 / (fan in + fan out) for each matrix (Q, K and
             V count as three) and 1 / n_embd for embeddings. `placement=deepnorm` always uses
             `xavier`, with all linear layers but Q and K (8 n_layer)^(1/4) times smaller.
-        embed_scale: a factor on the embeddings. Norms rescale their input; without one the scale
-            matters.
-        learn_embed_scale: learn this factor, starting at embed_scale.
-        attention_norm: the norm for this kind of site instead of `norm`.
-        mlp_norm: likewise.
-        final_norm: likewise, also for placements without a final norm.
+        embed_scale: a factor on the embeddings, or with learn_embed_scale the start of a learned
+            factor. Norms rescale their input; without a norm the scale matters.
+        attention_norm, mlp_norm, final_norm: norms for these sites instead of `norm`; final_norm
+            also where the placement has no final norm.
         embedding_norm: a norm on the scaled embeddings, else there is none.
         qk_norm: called as `qk_norm(D)` for a norm on q and one on k, each (B, T, H, D).
-        dropout: probability, after the embeddings, in attention and after each branch.
-        bias: whether linear layers have one.
         seed: of the initial weights. Each parameter has its own generator, seeded by (seed, name),
             so models with different norms, sites, placements or gates share their other weights to
             the bit, up to deepnorm's factors.
@@ -219,16 +194,16 @@ class GPT(nn.Module):
         seed: int = 1,
     ) -> None:
         super().__init__()
-        check_sizes(
-            vocab_size=vocab_size,
-            block_size=block_size,
-            n_layer=n_layer,
-            n_head=n_head,
-            n_embd=n_embd,
-        )
-        check_choices(placement=placement, residual_gate=residual_gate, init=init)
+        if min(vocab_size, block_size, n_layer, n_head, n_embd) < 1 or n_embd % n_head:
+            got = f"{vocab_size=} {block_size=} {n_layer=} {n_head=} {n_embd=}"
+            raise ValueError(f"model sizes must be >= 1 and n_embd divisible by n_head, got {got}")
         if not 0 <= dropout < 1:
             raise ValueError(f"model.dropout={dropout} must be at least 0 and below 1")
+        chosen = {"placement": placement, "residual_gate": residual_gate, "init": init}
+        for key, value in chosen.items():
+            if value not in CHOICES[key]:
+                known = " | ".join(CHOICES[key])
+                raise ValueError(f"model.{key}={value} is not known; use {known}")
         if qk_norm is not None:
             check_token_wise(qk_norm, n_embd // n_head)
         self.block_size = block_size
@@ -309,14 +284,9 @@ class GPT(nn.Module):
     ) -> torch.Tensor:
         """Continue idx (B, T) to (B, T + max_new_tokens) in the current mode, train or eval.
 
-        The model sees the last block_size ids.
-
-        Args:
-            idx: ids to start from.
-            max_new_tokens: how many to add.
-            temperature: below 1 likely characters become likelier; 0 takes the likeliest.
-            top_k: draw from the k likeliest characters only.
-            generator: the source of random numbers, else PyTorch's global one.
+        The model sees the last block_size ids. A temperature below 1 makes likely characters
+        likelier, 0 takes the likeliest; top_k draws from the k likeliest only. Random numbers come
+        from the generator, so that sampling does not change training's.
 
         Raises:
             ValueError: a negative temperature or a top_k below 1.

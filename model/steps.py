@@ -18,12 +18,13 @@ def due(step: int, every: int, last: int) -> bool:
 
 
 def evaluation_due(trainer: pl.Trainer, times: int, steps: int) -> bool:
-    """Whether this evaluation is among about `times` of those in each `steps` steps, or the last.
+    """Whether this evaluation is one of about `times` in each `steps` steps, or the last one.
 
-    It is the first evaluation in its share, steps / times, of the steps; this depends on nothing
-    that happened before, so a resumed run chooses the same evaluations.
+    It is the first evaluation at or after a multiple of steps / times. This depends on the step
+    alone, so a resumed run chooses the same evaluations. Lightning's sanity check is never due.
     """
     assert isinstance(trainer.val_check_interval, int)
     step = trainer.global_step
     before = step - trainer.val_check_interval // trainer.accumulate_grad_batches
-    return step == trainer.max_steps or step * times // steps > before * times // steps
+    chosen = step == trainer.max_steps or step * times // steps > before * times // steps
+    return chosen and not trainer.sanity_checking

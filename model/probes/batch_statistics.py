@@ -62,10 +62,8 @@ class BatchStatistics(Probe):
     ) -> None:
         """Measure on the micro-batch that completes a due step, before the net sees it."""
         self.found = {}
-        upcoming = trainer.global_step + 1
-        if not completes_step(trainer, batch_idx):
-            return
-        if due(upcoming, self.every, trainer.max_steps) and with_statistics(lit.net):
+        upcoming = due(trainer.global_step + 1, self.every, trainer.max_steps)
+        if upcoming and completes_step(trainer, batch_idx) and with_statistics(lit.net):
             with copied(lit) as net:
                 lit.on_train_batch_start(batch, batch_idx)  # the dropout that training will have
                 self.found = discrepancies(net.train(), batch)
@@ -75,7 +73,7 @@ class BatchStatistics(Probe):
         if self.found:
             lit.log_now(self.found)
 
-    def at_evaluation(self, trainer: pl.Trainer, lit: LitGPT) -> None:
+    def on_validation_epoch_end(self, trainer: pl.Trainer, lit: Any) -> None:
         """Read the losses and the leak, if they are due."""
         if not with_statistics(lit.net) or not evaluation_due(trainer, 1, self.read_every):
             return

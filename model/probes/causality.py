@@ -1,5 +1,7 @@
 """Whether later tokens reach earlier logits: the score at the start and at the end of training."""
 
+from typing import Any
+
 import lightning.pytorch as pl
 
 from model.causality import causality
@@ -14,13 +16,14 @@ class Causality(Probe):
     step 0 and at the last evaluation.
     """
 
-    def at_start(self, trainer: pl.Trainer, lit: LitGPT) -> None:
-        """Measure the initialization."""
-        self.log_scores(trainer, lit)
+    def on_train_start(self, trainer: pl.Trainer, lit: Any) -> None:
+        """Measure the initialization; not when a run is resumed."""
+        if trainer.global_step == 0:
+            self.log_scores(trainer, lit)
 
-    def at_evaluation(self, trainer: pl.Trainer, lit: LitGPT) -> None:
+    def on_validation_epoch_end(self, trainer: pl.Trainer, lit: Any) -> None:
         """Measure after the last step."""
-        if trainer.global_step == trainer.max_steps:
+        if trainer.global_step == trainer.max_steps and not trainer.sanity_checking:
             self.log_scores(trainer, lit)
 
     def log_scores(self, trainer: pl.Trainer, lit: LitGPT) -> None:

@@ -27,11 +27,12 @@ class Histograms(Probe):
     def __init__(self, points: int) -> None:
         self.points = points
 
-    def at_start(self, trainer: pl.Trainer, lit: LitGPT) -> None:
-        """Write those of the initialization."""
-        self.write(trainer, lit)
+    def on_train_start(self, trainer: pl.Trainer, lit: Any) -> None:
+        """Write those of the initialization; not when a run is resumed."""
+        if trainer.global_step == 0:
+            self.write(trainer, lit)
 
-    def after_evaluation(self, trainer: pl.Trainer, lit: LitGPT) -> None:
+    def on_validation_end(self, trainer: pl.Trainer, lit: Any) -> None:
         """Write those of some evaluations."""
         if evaluation_due(trainer, self.points, trainer.max_steps):
             self.write(trainer, lit)

@@ -1,4 +1,4 @@
-"""What all probes share: the moments of a run, the batch they measure on, the forward pass."""
+"""What probes share: the end of a step, the batch they measure on, the forward pass."""
 
 from typing import Any
 
@@ -13,43 +13,19 @@ from model.steps import completes_step
 class Probe(pl.Callback):
     """A callback that measures the net while it trains, and never changes training.
 
-    A probe overrides the moments at which it measures; `trainer.global_step` is then the number of
-    optimizer steps done. It logs its values with `lit.log_now`.
+    It logs with `lit.log_now`. What it logs at an evaluation in `on_validation_epoch_end` comes
+    before the checkpoint, so that a resumed run has these values exactly once.
     """
 
-    def at_start(self, trainer: pl.Trainer, lit: LitGPT) -> None:
-        """Before the first step; not when a run is resumed."""
-
     def after_step(self, trainer: pl.Trainer, lit: LitGPT) -> None:
-        """After each optimizer step."""
-
-    def at_evaluation(self, trainer: pl.Trainer, lit: LitGPT) -> None:
-        """At each evaluation, before its checkpoint: a resumed run has these values, and once."""
-
-    def after_evaluation(self, trainer: pl.Trainer, lit: LitGPT) -> None:
-        """After each evaluation, when its loss is known to be finite."""
-
-    def on_train_start(self, trainer: pl.Trainer, lit: Any) -> None:
-        """Call `at_start`."""
-        if trainer.global_step == 0:
-            self.at_start(trainer, lit)
+        """After optimizer step number `trainer.global_step`."""
 
     def on_train_batch_end(
         self, trainer: pl.Trainer, lit: Any, outputs: Any, batch: Any, batch_idx: int
     ) -> None:
-        """Call `after_step` when this micro-batch completes one."""
+        """Call `after_step` when this micro-batch completes a step."""
         if completes_step(trainer, batch_idx):
             self.after_step(trainer, lit)
-
-    def on_validation_epoch_end(self, trainer: pl.Trainer, lit: Any) -> None:
-        """Call `at_evaluation`."""
-        if not trainer.sanity_checking:
-            self.at_evaluation(trainer, lit)
-
-    def on_validation_end(self, trainer: pl.Trainer, lit: Any) -> None:
-        """Call `after_evaluation`."""
-        if not trainer.sanity_checking:
-            self.after_evaluation(trainer, lit)
 
 
 def fixed_batch(trainer: pl.Trainer) -> torch.Tensor:

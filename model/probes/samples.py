@@ -5,7 +5,7 @@ from typing import Any
 import lightning.pytorch as pl
 import torch
 
-from model.lit import LitGPT, eval_mode
+from model.lit import eval_mode
 from model.probes.probe import Probe
 from model.steps import evaluation_due
 
@@ -23,7 +23,7 @@ class Samples(Probe):
         self.points = points
         self.how = sample | {"max_new_tokens": min(characters, sample["max_new_tokens"])}
 
-    def after_evaluation(self, trainer: pl.Trainer, lit: LitGPT) -> None:
+    def on_validation_end(self, trainer: pl.Trainer, lit: Any) -> None:
         """Write a text with a random generator of its own, seeded the same each time."""
         if not evaluation_due(trainer, self.points, trainer.max_steps):
             return
