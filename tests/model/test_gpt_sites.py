@@ -148,8 +148,8 @@ def test_norm_params_counts_the_norms_and_neither_gates_nor_the_embeddings_scale
     net = gpt(residual_gate=gate, learn_embed_scale=True, bias=True, **options)
     trainer = SimpleNamespace(global_step=0, strategy=SimpleNamespace(root_device="cpu"))
     lit = SimpleNamespace(net=net, trainer=trainer, loss_initial=0.0, device="cpu")
-    lit.is_causal = lambda batch: True
-    data = SimpleNamespace(unigram_entropy=0.0, sha256="", windows=lambda: [torch.zeros(4, 9)])
+    batch = torch.zeros(4, BLOCK + 1, dtype=torch.long)
+    data = SimpleNamespace(unigram_entropy=0.0, sha256="", windows=lambda: [batch])
     no_state = SimpleNamespace(state_dict=dict, tokens=0, seconds=0)
     result = measured(lit, data, no_state, no_state, True)
     assert result["norm_params"] == 2 * C * (4 * LAYERS + 2) + 2 * (C // HEADS) * 2 * LAYERS
