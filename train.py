@@ -35,9 +35,8 @@ def train(cfg: DictConfig, folder: Path, overrides: list[str]) -> float:
         ValueError: the configuration cannot be; nothing has been trained or overwritten.
         SystemExit: 128 + n after signal n, with the state saved.
     """
-    from model.causality import is_causal
+    from model import causality, sites
     from model.lit import LitGPT
-    from model.sites import summary
     from run import loggers, outcome  # torch, here: --help and a mistyped key answer in a second
     from run.callbacks import AtomicCheckpointIO, Checkpoint, Clock, Progress, StopOnSignal
 
@@ -46,7 +45,7 @@ def train(cfg: DictConfig, folder: Path, overrides: list[str]) -> float:
     net = instantiate(cfg.model, vocab_size=data.vocab_size, _convert_="all")
     lit = LitGPT(net, optimizer, scheduler, seed=cfg.seed, log_every=cfg.log_every)
     lit.configure_optimizers()  # a value that cannot be shows now, not when files are written
-    causal = is_causal(net, data.windows()[0])
+    causal = causality.is_causal(net, data.windows()[0])
     config = run_folder.record(OmegaConf.to_container(cfg, resolve=True), data.sha256)
     check_resumable(folder, cfg.resume, config, data.vocab_size)
     stop, clock, checkpoint = StopOnSignal(), Clock(), Checkpoint(folder / "checkpoints")
@@ -58,7 +57,7 @@ def train(cfg: DictConfig, folder: Path, overrides: list[str]) -> float:
         plugins=[AtomicCheckpointIO()],
     )
     run_folder.write_start(folder, config, overrides, data.tokenizer.to_str(pretty=True))
-    log.info(f"norm={cfg.norm_name} seed={cfg.seed} {data.describe()}\n{summary(net)}")
+    log.info(f"norm={cfg.norm_name} seed={cfg.seed} {data.describe()}\n{sites.summary(net)}")
     if cfg.compile:
         net.compile()
     result = outcome.fit(trainer, lit, data, cfg.resume, stop)

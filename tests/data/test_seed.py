@@ -1,4 +1,4 @@
-"""Seeds made from texts. Reference: SHA-512 of the text, as Python's documentation of seeds has it."""
+"""Seeds made from texts. Reference: Python's rule for them, written out with SHA-512."""
 
 import random
 from hashlib import sha512

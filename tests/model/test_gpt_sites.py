@@ -89,7 +89,7 @@ def test_attention_with_a_qk_norm_forgets_the_size_of_q_and_k() -> None:
 
 
 @pytest.mark.parametrize("placement", ["pre", "sandwich"])
-def test_a_sites_norm_stands_at_that_site_in_every_block(placement: str) -> None:
+def test_a_norm_for_one_kind_of_site_is_at_that_site_in_every_block(placement: str) -> None:
     norms = {
         site: partial(LayerNorm, eps=eps) for site, eps in (("attention_norm", 1), ("mlp_norm", 2))
     }
