@@ -94,7 +94,7 @@ def tiny_shakespeare(path: str | Sequence[str] | None = None, encoding: str = "u
     """Karpathy's file of 1,115,394 characters: from `path`, or downloaded once and cached.
 
     Raises:
-        ValueError: there is no network and no `path`, or the text has not the pinned SHA-256.
+        ValueError: there is no network and no `path`, or the SHA-256 is not the pinned one.
     """
     if path is not None:
         return checked(read_files(path, encoding), TINY_SHA256, str(path))

@@ -143,7 +143,8 @@ def check_token_wise(norm: Norm, dim: int) -> None:
     except Exception as error:
         fault = fault or f"fails: {' '.join(str(error).split())}"
     if fault:
-        raise ValueError(f"model.qk_norm must take each token alone, this {fault}; use rmsnorm")
+        wanted = "model.qk_norm must take each token alone"
+        raise ValueError(f"{wanted}, but this norm {fault}; use rmsnorm")
 
 
 class GPT(nn.Module):

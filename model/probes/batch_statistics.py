@@ -52,7 +52,8 @@ class BatchStatistics(Probe):
 
     def __init__(self, every: int, read_every: int) -> None:
         if read_every < 1:
-            raise ValueError(f"read_every={read_every} of batch_statistics must be at least 1 step")
+            key = "probes.callbacks.batch_statistics.read_every"
+            raise ValueError(f"{key}={read_every} must be at least 1 step")
         self.every = every
         self.read_every = read_every
         self.found: dict[str, float] = {}
