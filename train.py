@@ -35,6 +35,7 @@ def train(cfg: DictConfig, folder: Path, overrides: list[str]) -> float:
         ValueError: the configuration cannot be; nothing has been trained or overwritten.
         SystemExit: 128 + n after signal n, with the state saved.
     """
+    from model import causality, sites
     from model.lit import LitGPT
     from run import loggers, outcome  # torch, here: --help and a mistyped key answer in a second
     from run.callbacks import AtomicCheckpointIO, Checkpoint, Clock, Progress, StopOnSignal
@@ -44,7 +45,7 @@ def train(cfg: DictConfig, folder: Path, overrides: list[str]) -> float:
     net = instantiate(cfg.model, vocab_size=data.vocab_size, _convert_="all")
     lit = LitGPT(net, optimizer, scheduler, seed=cfg.seed, log_every=cfg.log_every)
     lit.configure_optimizers()  # a value that cannot be shows now, not when files are written
-    causal = lit.is_causal(data.windows()[0][:4])  # a few rows show a leak
+    causal = causality.is_causal(net, data.windows()[0])
     config = run_folder.record(OmegaConf.to_container(cfg, resolve=True), data.sha256)
     check_resumable(folder, cfg.resume, config, data.vocab_size)
     stop, clock, checkpoint = StopOnSignal(), Clock(), Checkpoint(folder / "checkpoints")
@@ -56,7 +57,7 @@ def train(cfg: DictConfig, folder: Path, overrides: list[str]) -> float:
         plugins=[AtomicCheckpointIO()],
     )
     run_folder.write_start(folder, config, overrides, data.tokenizer.to_str(pretty=True))
-    log.info(f"norm={cfg.norm_name} seed={cfg.seed} {data.describe()}\n{lit.describe()}")
+    log.info(f"norm={cfg.norm_name} seed={cfg.seed} {data.describe()}\n{sites.summary(net)}")
     if cfg.compile:
         net.compile()
     result = outcome.fit(trainer, lit, data, cfg.resume, stop)

@@ -15,7 +15,7 @@ import torch
 from torch import nn
 
 from model import properties as p
-from model.lit import LitGPT
+from model.causality import is_causal
 from tests.conftest import NORMS
 from tests.model.norms.measures import (
     NOT_THE_DERIVATIVE,
@@ -282,8 +282,7 @@ def test_gpt_is_as_causal_and_as_independent_of_other_rows_as_its_norm(
 def test_what_a_run_says_of_causality_is_what_is_measured_here(name: str, phase: str) -> None:
     net = gpt_phases(p.make_norm(name))[phase]
     batch = torch.cat([ids(0), ids(1)[:, :1]], 1)
-    lit = LitGPT(net, None, None, seed=1, log_every=1)
-    assert lit.is_causal(batch) == p.is_causal(net, *other_ids())
+    assert is_causal(net, batch) == p.is_causal(net, *other_ids())
 
 
 def test_training_and_evaluation_are_the_same_to_the_bit_unless_there_is_state(name: str) -> None:
