@@ -196,7 +196,7 @@ def about_training(judged: Judged) -> list[Note]:
             "tables except that of batch statistics give losses in evaluation mode, where this "
             "is impossible."
         )
-        leaks = {condition: study.of(condition).leak.mean() for condition in study.leaking}
+        leaks = {condition: study.trained(condition).leak.mean() for condition in study.leaking}
         known = [f"{condition} {leak:.2g}" for condition, leak in leaks.items() if pd.notna(leak)]
         if known:
             text += (

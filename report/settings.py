@@ -1,4 +1,4 @@
-"""What was the same for all runs: their settings, versions, machine and command lines."""
+"""What was fixed for all runs: their settings, versions, machine and command lines."""
 
 from collections.abc import Iterable
 from typing import Any
@@ -59,7 +59,7 @@ def settings(judged: Judged) -> Table:
         "threads": listed(runs.threads.dropna().astype(int)),
         "commit": commits(runs),
         "date": listed(f"{text[:10]}" for text in runs.started.dropna().sort_values()),
-        "command": "\n".join(study.runs.commands[:MOST]),
+        "command": commands(study.runs.commands),
     }
     rows = [[name, value] for name, value in told.items() if value]
     caption = f"Settings that all reported runs share; several values are joined by “or”. {SPEED}"
@@ -69,6 +69,12 @@ def settings(judged: Judged) -> Table:
         "times of the runs are in runs.csv: step_seconds, seconds, tokens_per_second."
     )
     return Table("settings", "Settings", ["setting", "value"], rows, caption, details, [1])
+
+
+def commands(lines: list[str]) -> str:
+    """The first command lines, one per line."""
+    more = [f"and {len(lines) - MOST} more"] if len(lines) > MOST else []
+    return "\n".join([*lines[:MOST], *more])
 
 
 def configured(flat: list[Flat], swept: list[str]) -> dict[str, str]:

@@ -18,13 +18,7 @@ from report.claims import (
     plan,
 )
 from report.intervals import Interval, interval
-from tests.report.conftest import (
-    DIFFERENCE,
-    INTERACTION,
-    LOSSES_BY_PLACEMENT,
-    judged_of,
-    study_of,
-)
+from tests.report.conftest import DIFFERENCE, INTERACTION, LOSSES_BY_PLACEMENT, judged_of, study_of
 
 Write = Callable[..., Path]
 

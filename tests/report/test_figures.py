@@ -9,9 +9,7 @@ import pytest
 from report.compare import compare
 from report.curves import curve_of
 from report.draw import looks
-from tests.report.conftest import (
-    judged_of,
-)
+from tests.report.conftest import judged_of
 
 Write = Callable[..., Path]
 

@@ -8,7 +8,7 @@ import pytest
 import yaml
 
 from report.compare import compare
-from report.settings import listed, settings, subtitle
+from report.settings import commands, listed, settings, subtitle
 from tests.report.conftest import judged_of, study_of
 
 Write = Callable[..., Path]
@@ -80,6 +80,7 @@ def test_single_runs_tell_their_own_commands(tmp_path: Path, write_run: Write) -
     write_run(tmp_path / "b", "none", 1)
     lines = settings_of(tmp_path)["command"].splitlines()
     assert lines == ["python train.py norm=layernorm seed=1", "python train.py norm=none seed=1"]
+    assert commands(list("abcdef")).splitlines() == ["a", "b", "c", "d", "and 2 more"]
 
 
 def test_the_subtitle_counts_runs_and_seeds(tmp_path: Path, write_sweep: Write) -> None:
