@@ -149,7 +149,8 @@ def contrast(study: Study, claim: Claim, level: float) -> tuple[Interval, str]:
         return interval([]), missing
     for condition in claim.weights:
         if failed := study.failed[condition]:
-            return interval([]), f"{failed} of {len(study.of(condition))} of {condition} failed"
+            runs = len(study.of(condition))
+            return interval([]), f"{failed} of {runs} runs of {condition} failed"
     metric = claim.metric or study.metric
     columns = {
         condition: steps_needed(study, condition)
