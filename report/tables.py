@@ -265,7 +265,7 @@ def claims(judged: Judged) -> Table | None:
     level, k = percent(judged.level), len(rows)
     caption = (
         "The study stated these claims before it ran. A claim is supported if its whole interval "
-        "lies beyond the margin (for “within ±”: inside it), refuted if the interval lies wholly "
+        "lies beyond the margin (for “within”: inside it), refuted if the interval lies wholly "
         "on the other side, and undecided otherwise."
     )
     details = (
