@@ -6,8 +6,8 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
+from report.group import Study
 from report.intervals import interval, ratio
-from report.study import Study
 
 BINS = 60  # points of a curve: more show the noise of single batches
 Array = np.ndarray[Any, np.dtype[Any]]

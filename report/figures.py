@@ -8,8 +8,6 @@ import numpy as np
 import pandas as pd
 from matplotlib.axes import Axes
 
-from report.cells import percent
-from report.content import Content
 from report.curves import BINS, Curve, curve_of
 from report.draw import (
     INK,
@@ -22,8 +20,9 @@ from report.draw import (
     looks,
     plain_numbers,
 )
+from report.formatting import percent
+from report.judge import Judged as Content
 from report.layers import draw_probes
-from report.tables import metric_name
 
 FEWEST_POINTS = 2
 SMOOTHED = f"Averaged over at most {BINS} stretches of steps. "
@@ -183,7 +182,7 @@ def differences(name: str, content: Content, colours: dict[str, Look]) -> Drawn 
     axes.margins(x=0.08)
     bases = {content.study.baselines[condition] for condition in rows}
     base = bases.pop() if len(bases) == 1 else "its baseline"
-    axes.set_xlabel(f"{metric_name(content)} minus that of {base} (nats per character)")
+    axes.set_xlabel(f"{content.study.metric_name} minus that of {base} (nats per character)")
     intervals = ""
     if table.difference_low.notna().any():
         intervals = f", with {percent(content.level)} intervals"

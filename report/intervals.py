@@ -1,7 +1,7 @@
 """The statistics of a comparison: intervals of paired differences, Holm, Fisher, planning seeds.
 
 Every function works on the last axis, so that tests can run thousands of studies at once. A sample
-of fewer than 3 has a mean, and no interval: NaN.
+of fewer than 3 has a mean, and its interval is NaN.
 """
 
 from collections.abc import Sequence
@@ -174,16 +174,8 @@ def basin_width(rates: Array, losses: Array, within: float = 0.02) -> float:
 def steps_to_target(budgets: Array, losses: Array, target: float) -> float:
     """The smallest budget whose own complete schedule ends at or below the target.
 
-    Infinite (censored) if none does. A run cut short is no schedule of that length: its learning
-    rate has not come down.
+    Infinite (censored) if none does. A run cut short does not count as one of that length,
+    because its learning rate has not come down.
     """
     reached = np.asarray(budgets, float)[np.asarray(losses) <= target]
     return float(reached.min()) if len(reached) else float("inf")
-
-
-def crossing(steps: Array, losses: Array, target: float) -> float:
-    """The first step inside one run at or below the target, infinite if there is none.
-
-    An upper bound of the steps needed: the schedule was made for a longer run.
-    """
-    return steps_to_target(steps, losses, target)

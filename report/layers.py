@@ -7,7 +7,7 @@ from matplotlib.ticker import MaxNLocator
 
 from report.curves import curve_of
 from report.draw import Drawn, Look, add_legend, canvas, finish
-from report.study import Study
+from report.group import Study
 
 MOST, FEWEST_POINTS = 8, 2  # figures: a page is no archive; and points of a curve
 FIRST = {  # what says most about a norm, in words; others are drawn where there is none of these

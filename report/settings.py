@@ -1,0 +1,111 @@
+"""What was fixed for all runs: their settings, versions, machine and command lines."""
+
+from collections.abc import Iterable
+from typing import Any
+
+import pandas as pd
+
+from report.conditions import RATE, Flat
+from report.formatting import Table, number, plural, span
+from report.group import Study
+from report.judge import Judged
+
+ROWS = {  # of the table; a key of a configuration belongs to the longest beginning that fits
+    "model": ("model.",),
+    "initialization": ("model.init", "model.embed_scale", "model.learn_embed_scale"),
+    "text": ("data.corpus.", "data.split", "corpus_sha256"),
+    "batch": ("data.batch_size", "data.block_size", "trainer.accumulate_grad_batches"),
+    "optimizer": ("optimizer.",),
+    "schedule": ("scheduler.",),
+    "clipping": ("trainer.gradient_clip_val",),
+    "trainer": ("trainer.max_steps", "trainer.precision"),
+}
+MOST = 4  # different values that are shown of one setting
+SPEED = (
+    "Speed is not compared here, because the times of these runs also depend on whatever else ran "
+    "on the machine; to measure the speed of each norm, run python benchmarks/norms.py --step on "
+    "an idle machine."
+)
+
+
+def subtitle(study: Study) -> str:
+    """How many runs, of what length, from where: one line."""
+    runs = study.reported
+    steps = f", {span(runs.max_steps.dropna())} steps" if runs.max_steps.notna().any() else ""
+    sweeps = ", ".join(dict.fromkeys(study.table.sweep))
+    seeds = plural(runs.seed.nunique(), "seed")
+    read = plural(len(study.table), "run")
+    return f"{len(runs)} of {read} reported, {seeds}{steps}; from {sweeps}."
+
+
+def settings(judged: Judged) -> Table:
+    """The table of what the reported runs have in common."""
+    study = judged.study
+    runs = study.reported if len(study.reported) else study.table
+    found = {
+        **configured([study.runs.flat[run] for run in runs.index], study.keys),
+        "characters seen": listed(f"{n:,.0f}" for n in runs.tokens.dropna()),
+        "parameters": parameters(judged.summary),
+        **{name: listed(runs[name]) for name in ("python", "torch", "lightning", "device")},
+        "threads": listed(runs.threads.dropna().astype(int)),
+        "commit": commits(runs),
+        "date": listed(f"{text[:10]}" for text in runs.started.dropna().sort_values()),
+        "command": commands(study.runs.commands),
+    }
+    rows = [[name, value] for name, value in found.items() if value]
+    caption = f"Settings that all reported runs share; several values are joined by “or”. {SPEED}"
+    details = (
+        "Names are those of the configuration, so each can be set on a command line, for instance "
+        "model.n_layer=4. Each run's own settings are in its folder, in .hydra/config.yaml. The "
+        "times of the runs are in runs.csv: step_seconds, seconds, tokens_per_second."
+    )
+    return Table("settings", "Settings", ["setting", "value"], rows, caption, details, [1])
+
+
+def commands(lines: list[str]) -> str:
+    """The first command lines, one per line."""
+    more = [f"and {len(lines) - MOST} more"] if len(lines) > MOST else []
+    return "\n".join([*lines[:MOST], *more])
+
+
+def configured(flat: list[Flat], swept: list[str]) -> dict[str, str]:
+    """The rows that come from configurations: `AdamW betas=[0.9, 0.99] weight_decay=0.1`."""
+    row_of = {start: row for row, starts in ROWS.items() for start in starts}
+    parts: dict[str, list[str]] = {row: [] for row in ROWS}
+    for key in dict.fromkeys(key for config in flat for key in config):
+        fits = [start for start in row_of if key.startswith(start)]
+        if fits and key not in (*swept, RATE) and not key.startswith("model.norm"):
+            values = [config[key] for config in flat if key in config]
+            parts[row_of[max(fits, key=len)]].append(told(key.split(".")[-1], values))
+    return {row: " ".join(filter(None, found)) for row, found in parts.items()}
+
+
+def told(name: str, values: list[Any]) -> str:
+    """`lr=0.1`; a class is told by its name alone, a hash by its beginning."""
+    if name == "_partial_":
+        return ""
+    if name == "_target_":
+        return listed(value.rpartition(".")[2] for value in values)
+    return f"{name}={listed(value[:12] if name == 'corpus_sha256' else value for value in values)}"
+
+
+def listed(values: Iterable[Any]) -> str:
+    """The different values: `1`, `1 or 2`."""
+    known = list(dict.fromkeys(str(value) for value in values if not pd.isna(value)))
+    return " or ".join(known[:MOST]) + " or others" * (len(known) > MOST)
+
+
+def parameters(summary: pd.DataFrame) -> str:
+    """`107,584 (640 in norms): layernorm, batchnorm; 106,944 (0 in norms): none`."""
+    known = summary.dropna(subset=["params"])
+    sizes = [
+        f"{number(params, 0)} ({number(in_norms, 0)} in norms): {', '.join(rows.index)}"
+        for (params, in_norms), rows in known.groupby(["params", "norm_params"], sort=False)
+    ]
+    return "; ".join(sizes)
+
+
+def commits(runs: pd.DataFrame) -> str:
+    """The code's commits, and whether there were changes on top."""
+    changed = " with changes that are in no commit" * bool(runs.dirty.eq(True).any())
+    return f"{listed(commit[:10] for commit in runs.commit.dropna())}{changed}"
