@@ -21,7 +21,7 @@ from hydra.core.hydra_config import HydraConfig
 from omegaconf import DictConfig, open_dict
 
 from model.probes import batch_statistics
-from run.folder import key_of
+from run.overrides import key_of
 from run.resume import resume_arguments
 from train import train
 

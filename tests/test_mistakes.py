@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 from hydra.core.global_hydra import GlobalHydra
 
-from run.folder import read_result
+from run.result import read_result
 from tests.conftest import NORMS, ROOT
 
 Program = Callable[..., str]

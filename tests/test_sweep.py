@@ -17,7 +17,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from run.folder import read_result
+from run.result import read_result
 from tests.conftest import LOSSES, ROOT, here, steps
 
 SMALL = ["model=mini", "data.batch_size=4", "data.block_size=16", "sample.max_new_tokens=5"]

@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 from omegaconf import DictConfig
 
-from run.folder import Refused, read_result, write_result
-from sweep.callback import Sweep, hold, take_up
+from run.result import read_result, write_result
+from sweep.callback import Sweep
 from tests.conftest import LOSSES, ROOT, here, steps
 
 SMALL = ["model=mini", "data.batch_size=4", "data.block_size=16", "sample.max_new_tokens=5"]

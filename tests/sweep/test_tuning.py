@@ -14,7 +14,8 @@ from omegaconf import DictConfig, OmegaConf
 from report.conditions import flat_config, label, swept_keys
 from report.content import gather
 from report.study import without_chosen
-from run.folder import key_of, read_result
+from run.overrides import key_of
+from run.result import read_result
 from sweep.callback import Sweep
 from sweep.tuning import Tune, plan
 from tests.conftest import EXPERIMENTS, here
