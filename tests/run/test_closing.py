@@ -3,16 +3,17 @@
 import math
 from pathlib import Path
 
-from run.closing import closing_block
+from run.closing import close_failed, closing_block
+from run.errors import Refused
 from run.result import read_result, write_result
 
 
 def test_a_failure_is_written_but_never_over_a_result(tmp_path: Path) -> None:
-    write_failure(tmp_path, {"norm_name": "none", "seed": 1}, ["seed=1"], ValueError("a\nb"))
+    close_failed(tmp_path, {"norm_name": "none", "seed": 1}, ["seed=1"], ValueError("a\nb"))
     failed = read_result(tmp_path)
     assert (failed["status"], failed["error"], failed["overrides"]) == ("failed", "a b", ["seed=1"])
     write_result(tmp_path, {"status": "finished"})
-    write_failure(tmp_path, {}, [], ValueError("again"))
+    close_failed(tmp_path, {}, [], ValueError("again"))
     assert read_result(tmp_path) == {"status": "finished"}
 
 
@@ -39,3 +40,8 @@ def test_the_closing_block_shows_nats_and_bits_and_leaves_out_what_was_not_measu
     assert "best evaluation (step 5)        2.0794      3.0000" in block
     assert "nan " not in block.replace("is nan at", "")
     assert "sample.py" not in block  # no checkpoint to sample from
+
+
+def test_a_refusal_leaves_the_run_in_its_folder_as_it_is(tmp_path: Path) -> None:
+    close_failed(tmp_path, {}, [], Refused("it holds another run"))
+    assert not list(tmp_path.iterdir())
