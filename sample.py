@@ -10,7 +10,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from run.configuration import read_configuration
+from run.configuration import read_stored
 from run.errors import one_line
 
 
@@ -61,7 +61,7 @@ def sample(arguments: argparse.Namespace) -> str:
     from tokenizers import Tokenizer
 
     tokenizer = Tokenizer.from_file(str(folder / "tokenizer.json"))
-    config = OmegaConf.create(read_configuration(folder))
+    config = OmegaConf.create(read_stored(folder, "config"))
     net = instantiate(config.model, vocab_size=tokenizer.get_vocab_size(), _convert_="all").eval()
     checkpoint = torch.load(folder / "checkpoints/best.ckpt", map_location="cpu", weights_only=True)
     state = checkpoint["state_dict"].items()

@@ -1,6 +1,7 @@
 """A run's configuration: nested mappings, made flat for comparing, completed for storing."""
 
 import os
+import re
 from pathlib import Path
 from typing import Any
 
@@ -17,22 +18,20 @@ MOVED = {
 }
 
 
-def read_configuration(folder: Path) -> Any:
-    """The stored configuration of a run, with each `_target_` by its name of today."""
-    return by_todays_names(yaml.safe_load((folder / ".hydra" / "config.yaml").read_text("utf-8")))
+def read_stored(folder: Path, name: str) -> Any:
+    """The `config` or `overrides` of a run, with each `_target_` by its name of today."""
+    text = (folder / ".hydra" / f"{name}.yaml").read_text("utf-8")
+    return yaml.safe_load(by_todays_names(text))
 
 
-def by_todays_names(node: Any) -> Any:
-    """A configuration, or a part of one, with the names of `MOVED` replaced.
+def by_todays_names(text: str) -> str:
+    """A stored text with the names of `MOVED` replaced.
 
-    >>> by_todays_names({"clock": {"_target_": "job.callbacks.Clock"}})
-    {'clock': {'_target_': 'run.clock.Clock'}}
+    >>> by_todays_names("- +probes.callbacks.x._target_=job.callbacks.Clock")
+    '- +probes.callbacks.x._target_=run.clock.Clock'
     """
-    if isinstance(node, dict):
-        return {key: by_todays_names(value) for key, value in node.items()}
-    if isinstance(node, list):
-        return [by_todays_names(value) for value in node]
-    return MOVED.get(node, node) if isinstance(node, str) else node
+    target = re.compile(r"(_target_[:=] ?)([\w.]+)")
+    return target.sub(lambda found: found[1] + MOVED.get(found[2], found[2]), text)
 
 
 def flat(config: dict[str, Any], prefix: str = "") -> dict[str, Any]:

@@ -6,9 +6,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
-import yaml
-
-from run.configuration import MOVED, flat, read_configuration
+from run.configuration import flat, read_stored
 from run.errors import Refused
 from run.overrides import key_of, quoted
 from run.result import read_result
@@ -50,7 +48,7 @@ def resume_arguments(arguments: list[str]) -> list[str]:
     flags = [a for a in arguments if a.startswith("-")]
     new = without_resume(a for a in arguments if not a.startswith("-"))
     anew = {key_of(a) for a in new}
-    kept = [o for o in stored_overrides(folder) if key_of(o) not in anew]
+    kept = [o for o in read_stored(folder, "overrides") if key_of(o) not in anew]
     where = ["hydra.mode=RUN", f"hydra.run.dir={quoted(str(folder))}"]
     return [*flags, *kept, *new, f"resume={quoted(str(checkpoint))}", *where]
 
@@ -58,13 +56,6 @@ def resume_arguments(arguments: list[str]) -> list[str]:
 def without_resume(overrides: Iterable[str]) -> list[str]:
     """The overrides that say what a run is, not where this leg of it begins."""
     return [override for override in overrides if key_of(override) != "resume"]
-
-
-def stored_overrides(folder: Path) -> list[str]:
-    """The command line that made a run, with each `_target_` by its name of today."""
-    stored = yaml.safe_load((folder / ".hydra" / "overrides.yaml").read_text("utf-8"))
-    pairs = [override.partition("=") for override in stored]
-    return [f"{key}{sign}{MOVED.get(value, value)}" for key, sign, value in pairs]
 
 
 def check_resumable(
@@ -120,7 +111,7 @@ def differences(
     folder: Path, config: dict[str, Any], may_differ: tuple[str, ...]
 ) -> dict[str, tuple[Any, Any]]:
     """Each key whose value is not the stored one: (stored, new)."""
-    old = flat(read_configuration(folder))
+    old = flat(read_stored(folder, "config"))
     new = flat(config)
     differing = {
         key: (old.get(key), new.get(key))

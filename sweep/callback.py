@@ -22,14 +22,8 @@ from omegaconf import DictConfig, read_write
 
 from run.errors import one_line
 from run.result import read_result
+from sweep import grid
 from sweep.earlier import ENDED, results
-from sweep.grid import (
-    jobs_of,
-    name_placements,
-    refuse_other_jobs,
-    refuse_unknown_options,
-    typed_for_hydra,
-)
 from sweep.lock import hold
 
 log = logging.getLogger(__name__)
@@ -86,10 +80,10 @@ class Sweep(Callback):
         self.folder = Path(config.hydra.sweep.dir).absolute()
         self.folder.mkdir(parents=True, exist_ok=True)
         hold(self.folder)
-        jobs, self.total = jobs_of(config)
-        refuse_unknown_options(config, jobs)
-        name_placements(config, jobs)
-        refuse_other_jobs(self.folder, config, jobs)
+        jobs, self.total = grid.jobs_of(config)
+        grid.refuse_unknown_options(config, jobs)
+        grid.name_placements(config, jobs)
+        grid.refuse_other_jobs(self.folder, config, jobs)
         ended = sum(result["status"] in ENDED for result in results(self.folder))
         self.before = min(ended, self.total) if self.total else ended  # a longer list had more
         self.started = time.time()
@@ -108,7 +102,7 @@ class Sweep(Callback):
         line = f"{jobs_in_words(self.total)} in {folder}"
         if self.before:
             return f"{line}, {self.before} of them have ended already"
-        if "hydra.sweep.dir" in typed_for_hydra(config):
+        if "hydra.sweep.dir" in grid.typed_for_hydra(config):
             return line
         return f"{line} (to resume it: the same command with hydra.sweep.dir={folder})"
 

@@ -6,7 +6,7 @@ from pathlib import Path
 import yaml
 from omegaconf import OmegaConf
 
-from run.configuration import MOVED, flat, make_path_absolute, read_configuration
+from run.configuration import MOVED, flat, make_path_absolute, read_stored
 
 
 def test_flat_keeps_every_leaf_once() -> None:
@@ -20,7 +20,7 @@ def test_a_target_that_has_moved_is_read_by_its_name_of_today(tmp_path: Path) ->
     for old, new in MOVED.items():
         stored = {"probes": {"callbacks": {"mine": {"_target_": old}}}, "list": [{"_target_": old}]}
         (tmp_path / ".hydra" / "config.yaml").write_text(yaml.safe_dump(stored))
-        found = read_configuration(tmp_path)
+        found = read_stored(tmp_path, "config")
         assert found["probes"]["callbacks"]["mine"] == found["list"][0] == {"_target_": new}
         assert pkgutil.resolve_name(new).__name__ == old.rpartition(".")[2]
 
