@@ -1,7 +1,6 @@
 """From run folders to the report: the one function that a sweep's end and compare.py call."""
 
 import csv
-import os
 from collections.abc import Iterable
 from pathlib import Path
 
@@ -16,7 +15,8 @@ from report.notes import footnotes
 from report.page import page
 from report.read import REPORT, read_runs
 from report.tables import all_tables
-from run.folder import replace_file
+from run.files import replace_file
+from run.folder import shown
 
 
 def compare(
@@ -71,12 +71,6 @@ def remove_figures(place: Path, keep: Iterable[str]) -> None:
     for old in place.glob("*.svg"):
         if old.name not in keep:
             old.unlink()
-
-
-def shown(path: Path) -> str:
-    """A path as it is typed from here, unless it lies elsewhere."""
-    near = Path(os.path.relpath(path))
-    return str(path if near.parts[0] == ".." else near)
 
 
 def runs_csv(study: Study) -> str:

@@ -16,7 +16,7 @@ import yaml
 
 from report.conditions import LENGTH, RATE, Flat, flat_config, from_siblings
 from report.failures import failure, spiked
-from run.folder import key_of
+from run.overrides import key_of
 
 NUMBERS = [
     *("steps", "tokens", "loss_initial", "val_best", "val_best_step", "val_final"),

@@ -12,7 +12,9 @@ from lightning.pytorch.utilities.exceptions import SIGTERMException
 
 from model.causality import is_causal
 from model.probes.batch_statistics import final_readings
-from run.callbacks import Checkpoint, Clock, StopOnSignal
+from run.checkpoint import Checkpoint
+from run.clock import Clock
+from run.signals import StopOnSignal
 
 
 def fit(

@@ -14,7 +14,8 @@ import pytest
 from hydra.core.global_hydra import GlobalHydra
 
 import data.corpus
-from run.folder import key_of, read_result
+from run.overrides import key_of
+from run.result import read_result
 from tests.conftest import ROOT
 
 README = (ROOT / "README.md").read_text()

@@ -1,0 +1,65 @@
+"""A run's configuration: nested mappings, made flat for comparing, completed for storing."""
+
+import os
+import re
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+# What a `_target_` of an earlier version is called now. A run stores one of these only where its
+# user added it, for instance as one more of `probes.callbacks`.
+MOVED = {
+    "job.callbacks.Checkpoint": "run.checkpoint.Checkpoint",
+    "job.callbacks.Clock": "run.clock.Clock",
+    "job.callbacks.Progress": "run.progress.Progress",
+    "job.callbacks.StopOnSignal": "run.signals.StopOnSignal",
+    "job.sweep.Sweep": "sweep.callback.Sweep",
+}
+
+
+def read_stored(folder: Path, name: str) -> Any:
+    """The `config` or `overrides` of a run, with each `_target_` by its name of today."""
+    text = (folder / ".hydra" / f"{name}.yaml").read_text("utf-8")
+    return yaml.safe_load(by_todays_names(text))
+
+
+def by_todays_names(text: str) -> str:
+    """A stored text with the names of `MOVED` replaced.
+
+    >>> by_todays_names("- +probes.callbacks.x._target_=job.callbacks.Clock")
+    '- +probes.callbacks.x._target_=run.clock.Clock'
+    """
+    target = re.compile(r"(_target_[:=] ?)([\w.]+)")
+    return target.sub(lambda found: found[1] + MOVED.get(found[2], found[2]), text)
+
+
+def flat(config: dict[str, Any], prefix: str = "") -> dict[str, Any]:
+    """Nested mappings as one, with dotted keys.
+
+    >>> flat({"a": {"b": 1, "c": [2]}})
+    {'a.b': 1, 'a.c': [2]}
+    """
+    result: dict[str, Any] = {}
+    for key, value in config.items():
+        if isinstance(value, dict):
+            result |= flat(value, f"{prefix}{key}.")
+        else:
+            result[f"{prefix}{key}"] = value
+    return result
+
+
+def stored_form(config: Any, corpus_sha256: str) -> dict[str, Any]:
+    """The configuration as it is stored: with what text it read, without where it resumed from."""
+    return {**config, "resume": None, "corpus_sha256": corpus_sha256}
+
+
+def make_path_absolute(cfg: Any, root: str) -> None:
+    """Take a relative data.path from where the user stood, even if Hydra changes directory."""
+    path = cfg.data.get("path")
+    if path is None:
+        return
+    if isinstance(path, str):
+        cfg.data.path = os.path.normpath(Path(root, path))
+    else:
+        cfg.data.path = [os.path.normpath(Path(root, part)) for part in path]
