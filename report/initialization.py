@@ -15,7 +15,7 @@ from rich.console import Console
 
 from report.cells import NOTHING, Table
 from report.console import rich_table
-from report.draw import INK, STYLE, Drawn, Look, finish, looks, plain_numbers
+from report.style import INK, STYLE, Drawn, Look, finish, looks, plain_numbers
 from run.folder import replace_file
 
 ANY = "any"  # all placements are one net, as without norms

@@ -68,7 +68,7 @@ def write_run() -> Callable[..., Path]:
         rows = [(0, "loss/val", START)]
         rows += [(int(s), "loss/train", float(x)) for s, x in zip(at, train, strict=True)]
         rows += [
-            (int(s), "loss/val", float(x) + 0.1) for s, x in zip(at[4::5], train[4::5], strict=True)
+            (int(s), "loss/val", float(x) + 0.1) for s, x in zip(at[3::4], train[3::4], strict=True)
         ]
         with (folder / "metrics.csv").open("w", newline="") as file:
             writer = csv.writer(file, lineterminator="\n")
