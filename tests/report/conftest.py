@@ -104,3 +104,30 @@ def write_sweep(write_run: Callable[..., Path]) -> Callable[..., Path]:
         return folder
 
     return written
+
+
+def every_curve(loss: float, steps: int = 200) -> list[tuple[int, str, float]]:
+    """Rows of metrics.csv with all that a figure is drawn of; all go to `loss` at the last step."""
+    rows = [(0, "loss/val", START)]
+    at, train = losses_of(loss, steps, 20)
+    for step, value in zip(at.tolist(), train.tolist(), strict=True):
+        rows += [(step, "loss/train", value), (step, "optim/grad_norm", value / 2)]
+        if step % 40 == 0:
+            rows += [(step, "loss/val", value + 0.1), (step, "probe/leak", value / 100)]
+            rows += [(step, f"probe/residual_rms/{i}", value * (1 + i)) for i in range(4)]
+            rows += [(step, f"probe/grad_norm/{i}", value / (1 + i)) for i in range(2)]
+    return rows
+
+
+@pytest.fixture
+def write_full(write_run: Callable[..., Path]) -> Callable[..., Path]:
+    """Write a sweep with curves for every kind of figure: {norm: [loss of seed 1, ...]}."""
+
+    def written(folder: Path, losses: dict[str, list[float]]) -> Path:
+        for norm, row in losses.items():
+            for seed, loss in enumerate(row, 1):
+                run = folder / f"{norm}-s{seed}".replace(" ", "-")
+                write_run(run, norm, seed, loss, curves=every_curve(loss))
+        return folder
+
+    return written
