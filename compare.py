@@ -1,7 +1,7 @@
 """Compare the runs of one or more sweeps: python compare.py sweeps/FOLDER [more...].
 
-A table on the console; a page, its figures and its numbers in the first folder's `comparison/`.
-The same is made by itself at a sweep's end. Nothing heavy is imported before it is needed.
+Tables go to the console; a page, its figures and its numbers go into `comparison/` in the first
+folder, or into the folder that --out names. A sweep makes the same report by itself at its end.
 """
 
 import argparse
@@ -12,33 +12,38 @@ import sys
 def main() -> None:
     """Parse, compare, print; a mistake is one line and exit code 1."""
     parser = argparse.ArgumentParser(
-        description="Tables, figures and verdicts from run folders, in FOLDER/comparison/."
+        description="Tables, figures and verdicts from run folders: a page in FOLDER/comparison/."
     )
     parser.add_argument(
-        "folders", nargs="+", metavar="FOLDER", help="a sweep's folder, or a run's; several at once"
+        "folders", nargs="+", metavar="FOLDER", help="the folder of a sweep or of a run"
     )
     parser.add_argument(
         "--baseline",
         default="layernorm",
         metavar="NAME",
-        help="norm, or condition as the table names it, that all are compared with (layernorm)",
+        help="what all are compared with: a norm, or a condition as the table names it (layernorm)",
     )
     parser.add_argument(
         "--plan",
         type=float,
         metavar="MARGIN",
-        help="also say how many seeds tell a true difference of MARGIN nats a character from 0",
+        help="also say how many seeds tell a true difference of MARGIN nats per character from 0",
+    )
+    parser.add_argument(
+        "--out",
+        metavar="DIR",
+        help="write the page, the figures and the CSV files into DIR instead",
     )
     arguments = parser.parse_args()
-    from report.compare import compare
+    from report.compare import compare  # after --help: pandas and matplotlib take a second
 
     try:
-        text = compare(arguments.folders, arguments.baseline, arguments.plan)
+        text = compare(arguments.folders, arguments.baseline, arguments.plan, arguments.out)
     except (ValueError, OSError) as error:
         sys.exit(f"error: {error}")
     try:
         print(text, flush=True)
-    except BrokenPipeError:  # `| head` has seen enough
+    except BrokenPipeError:  # `| head` has read enough
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 

@@ -5,22 +5,23 @@ In a study's yaml:
     claims:
       - name: BatchNorm ends above LayerNorm
         source: https://arxiv.org/abs/2003.07845
-        weights: {layernorm: 1, batchnorm: -1}    # over conditions, by their names in the table; sum 0
+        weights: {layernorm: 1, batchnorm: -1}    # conditions as the table names them; sum 0
         expect: less                              # less | equal | fails
-        margin: 0.02                              # nats a character; of the logarithm with log
+        margin: 0.02                              # nats per character; of the logarithm with log
         metric: test_best                         # any loss, or steps_to_target
         scale: linear                             # linear | log: a ratio
 
-An interaction is one with four conditions: `{a: 1, b: -1, a placement=post: -1, b placement=post: 1}`.
-Times are no metric: those of jobs say more of the machine than of the norm.
+An interaction has four conditions: `{a: 1, b: -1, a placement=post: -1, b placement=post: 1}`.
+Times are not a metric: those of jobs say more about the machine than about the norm.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 import pandas as pd
 
+from report.group import Study
 from report.intervals import (
     Interval,
     cautious_sd,
@@ -30,7 +31,6 @@ from report.intervals import (
     seeds_for_width,
 )
 from report.rates import steps_needed
-from report.study import Study
 from report.summary import LOSSES, training_failures
 
 STEPS = "steps_to_target"
@@ -50,8 +50,8 @@ class Claim:
         weights: over conditions; they sum to 0.
         expect: `less` (than 0 by more than the margin), `equal` (within the margin), or `fails`
             (the condition of weight 1 fails more often than that of weight -1).
-        margin: nats a character; on the log scale of the logarithm.
-        metric: column of the runs' table.
+        margin: nats per character; on the log scale a difference of logarithms.
+        metric: a column of the table of runs, or steps_to_target.
         scale: `linear`, or `log` for ratios.
     """
 
@@ -79,29 +79,38 @@ def parse_claims(stated: list[dict[str, Any]]) -> list[Claim]:
     """Claims from a configuration.
 
     Raises:
-        ValueError: a claim that cannot be judged whatever the runs say.
+        ValueError: a claim is invalid whatever the runs say.
     """
     claims = []
     for entry in stated:
         name = entry.get("name", "?")
         if unknown := set(entry) - KEYS:
-            raise ValueError(f"claim {name!r}: unknown {sorted(unknown)}; there are {sorted(KEYS)}")
-        claim = Claim(**{"name": name, "source": "", "weights": {}, **entry})
-        weights = list(claim.weights.values())
-        if not weights or abs(sum(weights)) > 1e-9 or not any(weights):
-            raise ValueError(f"claim {name!r}: the weights {weights} must sum to 0")
-        if claim.expect not in ("less", "equal", "fails") or claim.scale not in ("linear", "log"):
-            raise ValueError(f"claim {name!r}: expect less, equal or fails; scale linear or log")
-        if claim.expect == "fails" and sorted(weights) != [-1, 1]:
             raise ValueError(
-                f"claim {name!r}: a claim about failing compares two conditions, 1 and -1"
+                f"claim {name!r}: unknown key {sorted(unknown)}; use only {sorted(KEYS)}"
             )
-        if claim.metric and claim.metric not in METRICS:
-            raise ValueError(f"claim {name!r}: metric {claim.metric}; there are {METRICS}")
-        if claim.margin < 0:
-            raise ValueError(f"claim {name!r}: the margin {claim.margin} must not be negative")
+        claim = Claim(**{"name": name, "source": "", "weights": {}, **entry})
+        if wrong := mistake(claim):
+            raise ValueError(f"claim {name!r}: {wrong}")
         claims.append(claim)
     return claims
+
+
+def mistake(claim: Claim) -> str:
+    """What is wrong with a claim, "" if nothing is."""
+    weights = list(claim.weights.values())
+    if not weights or abs(sum(weights)) > 1e-9 or not any(weights):
+        return f"the weights must sum to 0 and not all be 0, got {weights}"
+    if claim.expect not in ("less", "equal", "fails"):
+        return f"expect must be less, equal or fails, got {claim.expect}"
+    if claim.scale not in ("linear", "log"):
+        return f"scale must be linear or log, got {claim.scale}"
+    if claim.expect == "fails" and sorted(weights) != [-1, 1]:
+        return f"a claim about failing needs two conditions with weights 1 and -1, got {weights}"
+    if claim.metric and claim.metric not in METRICS:
+        return f"metric must be one of {', '.join(METRICS)}, got {claim.metric}"
+    if claim.margin < 0:
+        return f"the margin must not be negative, got {claim.margin}"
+    return ""
 
 
 def family_level(k: int) -> float:
@@ -109,34 +118,38 @@ def family_level(k: int) -> float:
     return 1 - 0.05 / max(k, 1)
 
 
-def judge(study: Study, claims: list[Claim], unjudged: str = "") -> list[Verdict]:
-    """Each claim's verdict; without one where `unjudged` says why these runs cannot give any."""
+def judge_claims(study: Study, claims: list[Claim], unjudged: str = "") -> list[Verdict]:
+    """Each claim's verdict; there is none where `unjudged` says why these runs cannot give one."""
     level = family_level(len(claims))
     verdicts = []
     for claim in claims:
-        if claim.expect == "fails":
-            verdict = judge_failing(study, claim, level)
-        else:
-            found, reason = contrast(study, claim, level)
-            verdict = Verdict(claim, found, level, UNDECIDED, reason)
-            if not reason:
-                verdict = Verdict(claim, found, level, decide(found, claim), "")
+        by_kind = judge_failing if claim.expect == "fails" else judge_size
+        verdict = by_kind(study, claim, level)
         if unjudged:
-            verdict = Verdict(claim, verdict.found, level, "", f"not judged: {unjudged}")
+            verdict = replace(verdict, verdict="", reason=f"not judged, because {unjudged}")
         verdicts.append(verdict)
     return verdicts
 
 
-def contrast(study: Study, claim: Claim, level: float) -> tuple[Interval, str]:
-    """The weighted sum seed by seed, over the seeds that every condition has; or why there is none."""
+def judge_size(study: Study, claim: Claim, level: float) -> Verdict:
+    """How large the contrast is, by its interval."""
+    found, reason = contrast(study, claim, level)
+    return Verdict(claim, found, level, UNDECIDED if reason else decide(found, claim), reason)
+
+
+def missing_runs(study: Study, claim: Claim) -> str:
+    """Which of a claim's conditions have no runs, in words; "" if all have some."""
     missing = [condition for condition in claim.weights if condition not in study.conditions]
-    if missing:
-        return interval([]), f"no runs of {', '.join(missing)}"
+    return f"there are no runs of {', '.join(missing)}" if missing else ""
+
+
+def contrast(study: Study, claim: Claim, level: float) -> tuple[Interval, str]:
+    """The weighted sum, seed by seed over the seeds that all conditions have; or why not."""
+    if missing := missing_runs(study, claim):
+        return interval([]), missing
     for condition in claim.weights:
-        runs = study.of(condition)
-        failed = int((runs.failure != "").sum())
-        if failed:
-            return interval([]), f"{failed} of {len(runs)} of {condition} failed"
+        if failed := study.failed[condition]:
+            return interval([]), f"{failed} of {len(study.of(condition))} of {condition} failed"
     metric = claim.metric or study.metric
     columns = {
         condition: steps_needed(study, condition)
@@ -148,10 +161,9 @@ def contrast(study: Study, claim: Claim, level: float) -> tuple[Interval, str]:
     if np.isinf(seeds).any(axis=None):
         return interval([]), "a seed does not reach the target at the lengths that were run"
     values = np.log(seeds) if claim.scale == "log" else seeds
-    found = interval(
-        values.to_numpy() @ np.array([claim.weights[condition] for condition in columns]), level
-    )
-    few = f"{found.n} shared seeds; an interval takes 3" if found.n < 3 else ""
+    weights = np.array([claim.weights[condition] for condition in columns])
+    found = interval(values.to_numpy() @ weights, level)
+    few = f"an interval needs 3 shared seeds, got {found.n}" if found.n < 3 else ""
     return found, few
 
 
@@ -167,10 +179,9 @@ def decide(found: Interval, claim: Claim) -> str:
 
 def judge_failing(study: Study, claim: Claim, level: float) -> Verdict:
     """More failures, by Fisher's exact test, one-sided either way at half of 1 - level."""
+    if missing := missing_runs(study, claim):
+        return Verdict(claim, interval([]), level, UNDECIDED, missing)
     ordered = sorted(claim.weights, key=lambda condition: -claim.weights[condition])
-    missing = [condition for condition in ordered if condition not in study.conditions]
-    if missing:
-        return Verdict(claim, interval([]), level, UNDECIDED, f"no runs of {', '.join(missing)}")
     (a, n_a), (b, n_b) = (training_failures(study, condition) for condition in ordered)
     more, less = (fisher(a, n_a, b, n_b, side) for side in ("greater", "less"))
     limit = (1 - level) / 2
@@ -179,35 +190,35 @@ def judge_failing(study: Study, claim: Claim, level: float) -> Verdict:
     return Verdict(claim, interval([]), level, verdict, said)
 
 
-def plan(study: Study, margin: float, level: float) -> pd.DataFrame:
-    """How many seeds tell a true contrast of `margin` from 0, by the scatter of those there are.
+def plan(study: Study, claims: list[Claim], margin: float, level: float) -> pd.DataFrame:
+    """How many seeds tell a true contrast of `margin` from 0, given the scatter between seeds.
 
-    A ratio has its claim's own margin: nats a character are none of the logarithm.
+    The contrasts are the study's claims, or else each condition against its baseline. A ratio keeps
+    its claim's own margin: nats per character mean nothing for a logarithm.
 
-    The contrasts are the study's claims, or else each condition against its baseline. Columns: n, sd
-    (of the seed-wise contrast), reach (the interval's half-width now), `width` (seeds until it
-    is at most the margin), `power` (seeds that call a true difference of the margin in 4 of 5
-    studies), `cautious` (the same with the sd at its upper 80 % limit). NaN: more than 1000. All
-    for intervals at `level`, the table's.
+    Returns:
+        One row per contrast: n, sd (of the seed-wise contrast), reach (the interval's half-width
+        now), `width` (seeds until it is at most the margin), `power` (seeds that call a true
+        difference of the margin in 4 of 5 studies), `cautious` (the same with the sd at its upper
+        80 % limit). NaN means more than 1000 seeds. All for intervals at `level`, the table's.
 
     Raises:
         ValueError: the margin is not positive, or there is nothing to compare.
     """
     if not margin > 0:
-        raise ValueError(f"--plan takes a margin above 0 in nats a character, not {margin}")
-    claims = [c for c in parse_claims(study.runs.claims) if c.expect != "fails"]
-    if not claims:
-        pairs = [(condition, study.baselines[condition]) for condition in study.conditions]
-        claims = [
-            Claim(f"{condition} - {b}", "", {condition: 1.0, b: -1.0})
-            for condition, b in pairs
-            if b
+        raise ValueError(f"--plan needs a margin above 0 in nats per character, got {margin}")
+    sizes = [claim for claim in claims if claim.expect != "fails"]
+    if not sizes:
+        sizes = [
+            Claim(f"{condition} - {base}", "", {condition: 1.0, base: -1.0})
+            for condition in study.conditions
+            if (base := study.baselines[condition])
         ]
-    if not claims:
-        raise ValueError("--plan needs at least two conditions to compare")
+    if not sizes:
+        raise ValueError("--plan needs at least two conditions to compare, and there is only one")
     rows = {
         claim.name: planned(study, claim, claim.margin if claim.scale == "log" else margin, level)
-        for claim in claims
+        for claim in sizes
     }
     return pd.DataFrame.from_dict(rows, orient="index")
 

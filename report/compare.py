@@ -1,4 +1,4 @@
-"""From run folders to `comparison/`: the one function that a sweep's end and compare.py call."""
+"""From run folders to the report: the one function that a sweep's end and compare.py call."""
 
 import csv
 import os
@@ -8,55 +8,77 @@ from pathlib import Path
 import pandas as pd
 
 from report.console import console_text
-from report.content import Content, gather
 from report.figures import draw_all
+from report.findings import findings, tuning_command
+from report.group import Study, build_study
+from report.judge import judge
+from report.notes import footnotes
 from report.page import page
+from report.read import REPORT, read_runs
+from report.tables import all_tables
 from run.folder import replace_file
-
-FOLDER = "comparison"
 
 
 def compare(
     folders: Iterable[str | Path] | str | Path,
     baseline: str = "layernorm",
     margin: float | None = None,
+    out: str | Path | None = None,
 ) -> str:
-    """Write `comparison/` into the first sweep given; returns the console's text.
+    """Write the report of some runs: a page, its figures and two CSV files.
 
     Args:
         folders: sweeps and single runs.
         baseline: a norm, or a condition as the table names it.
-        margin: nats a character; if given, also how many seeds would decide each contrast.
+        margin: nats per character; if given, also how many seeds would decide each contrast.
+        out: the folder to write into; by default `comparison/` in the first sweep.
+
+    Returns:
+        The console's text.
 
     Raises:
-        ValueError: no run has ended, the baseline is not there, or a claim cannot be judged.
+        ValueError: no run has ended, or the baseline, a claim or the margin is invalid.
     """
     given = [folders] if isinstance(folders, str | Path) else list(folders)
-    content = gather(given, baseline, margin)
-    place = content.study.runs.place / FOLDER
-    write_files(content, place)
-    near = Path(os.path.relpath(place))
-    shown = near if near.parts[0] != ".." else place
-    return f"{console_text(content)}\n\npage     {shown / 'report.html'}"
+    study = build_study(read_runs(given), baseline)
+    judged = judge(study, margin)
+    tables, notes = all_tables(judged), footnotes(judged)
+    figures = draw_all(judged)
+    files = {f"{name}.svg": figure.svg for name, figure in figures.items()}
+    files["runs.csv"] = runs_csv(study)
+    files["summary.csv"] = as_csv(judged.summary, "condition")
+    files["report.html"] = page(judged, tables, notes, figures)
+    place = Path(out) if out else study.runs.place / REPORT
+    write_files(files, place)
+    if not out:
+        remove_figures(place, keep=files)
+    text = console_text(findings(judged), tuning_command(judged), tables, notes)
+    return f"{text}\n\npage     {shown(place / 'report.html')}"
 
 
-def write_files(content: Content, place: Path) -> None:
-    """report.html, runs.csv, summary.csv, and each figure; figures of an earlier report go."""
-    place.mkdir(exist_ok=True)
-    figures = draw_all(content)
+def write_files(files: dict[str, str], place: Path) -> None:
+    """Write each file in one piece: a browser may be showing the old one."""
+    place.mkdir(parents=True, exist_ok=True)
+    for name, text in files.items():
+        with replace_file(place / name, "w") as file:
+            file.write(text)
+
+
+def remove_figures(place: Path, keep: Iterable[str]) -> None:
+    """Delete the figures of an earlier report: only where the whole folder is the report's."""
     for old in place.glob("*.svg"):
-        if old.stem not in figures:
+        if old.name not in keep:
             old.unlink()
-    for name, figure in figures.items():
-        write(place / f"{name}.svg", figure.svg)
-    write(place / "runs.csv", runs_csv(content))
-    write(place / "summary.csv", as_csv(content.summary, "condition"))
-    write(place / "report.html", page(content, figures))
 
 
-def runs_csv(content: Content) -> str:
+def shown(path: Path) -> str:
+    """A path as it is typed from here, unless it lies elsewhere."""
+    near = Path(os.path.relpath(path))
+    return str(path if near.parts[0] == ".." else near)
+
+
+def runs_csv(study: Study) -> str:
     """Every run that was read, whatever its part in the tables."""
-    study = content.study
     values = {
         run: {key: study.runs.flat[run].get(key) for key in study.keys} for run in study.table.index
     }
@@ -65,11 +87,5 @@ def runs_csv(content: Content) -> str:
 
 
 def as_csv(table: pd.DataFrame, index: str) -> str:
-    """Full precision, one line end everywhere."""
+    """Full precision, the same line end on every system."""
     return str(table.to_csv(index_label=index, lineterminator="\n", quoting=csv.QUOTE_MINIMAL))
-
-
-def write(path: Path, text: str) -> None:
-    """In one piece: a browser may be showing the old one."""
-    with replace_file(path, "w") as file:
-        file.write(text)

@@ -9,19 +9,15 @@ from run.folder import key_of
 
 Flat = dict[str, Any]
 
+RATE, LENGTH = "optimizer.lr", "trainer.max_steps"
+CHOSEN = (RATE, LENGTH, "scheduler.total_steps")
+
 # Keys that say where, how fast or how often something is looked at, not what is trained.
 IGNORED = {
-    "resume",
-    "log_every",
-    "eval_every",
-    "norm_name",
-    "question",
-    "title",
-    "source",
-    "claims",
+    *("resume", "log_every", "eval_every", "norm_name", "question", "title", "source", "claims"),
+    *("data.path", "data.num_workers", "data.eval_batches", "trainer.accelerator"),
+    *("trainer.devices", "trainer.enable_progress_bar", "compile"),
 }
-IGNORED |= {"data.path", "data.num_workers", "data.eval_batches", "trainer.accelerator"}
-IGNORED |= {"trainer.devices", "trainer.enable_progress_bar", "compile"}
 IGNORED_GROUPS = {"sample", "probes", "hydra", "tune"}
 
 
@@ -92,6 +88,23 @@ def parsed(value: str) -> Any:
         except ValueError:
             return found
     return repr(found) if isinstance(found, list) else found
+
+
+def without_chosen(flat: dict[str, Flat]) -> dict[str, Flat]:
+    """Configurations without rate and length, and without the keys that only repeat these.
+
+    Rate and length are chosen for a condition, so they do not make another one.
+    """
+    keys = {key for config in flat.values() for key in config}
+    copies = {
+        key
+        for key in keys
+        for chosen in CHOSEN
+        if len({str(config.get(chosen)) for config in flat.values()}) > 1
+        and all(c[key] == c.get(chosen) for c in flat.values() if key in c)
+    }
+    drop = copies | set(CHOSEN)
+    return {run: {k: v for k, v in c.items() if k not in drop} for run, c in flat.items()}
 
 
 def swept_keys(flat: dict[str, Flat], overridden: Iterable[str] = ()) -> list[str]:

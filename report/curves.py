@@ -1,13 +1,14 @@
-"""Curves over training: seeds averaged on common steps, with their interval."""
+"""Curves over training: the mean over seeds at common steps, with its interval."""
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import pandas as pd
 
+from report.group import Study
 from report.intervals import interval, ratio
-from report.study import Study
 
 BINS = 60  # points of a curve: more show the noise of single batches
 Array = np.ndarray[Any, np.dtype[Any]]
@@ -18,14 +19,16 @@ class Curve:
     """One condition over training.
 
     Attributes:
+        label: the condition, with the number of its failed runs if there are any.
         steps: optimizer steps, increasing.
         mean: over seeds; NaN for a condition with a failed run.
         low: of the 95 % interval, NaN with fewer than 3 seeds.
         high: of the interval.
-        single: of a condition with a failed run, each run's own steps and values.
+        single: of a condition with a failed run, each run's own steps and values, longest first.
         ends: (step, value) where a run that failed ended.
     """
 
+    label: str
     steps: Array
     mean: Array
     low: Array
@@ -33,9 +36,14 @@ class Curve:
     single: list[tuple[Array, Array]]
     ends: list[tuple[float, float]]
 
+    @property
+    def lines(self) -> list[tuple[Array, Array]]:
+        """Steps and values of the mean, or of each single run."""
+        return [(self.steps, self.mean)] if len(self.steps) else self.single
+
 
 def curve_of(study: Study, condition: str, name: str, log: bool = False) -> Curve | None:
-    """One metric of a condition's reported runs, None if it was not logged.
+    """One metric of a condition's reported runs; None if it was not logged.
 
     With `log` the mean and its interval are geometric, for what is drawn on a log axis.
     """
@@ -44,18 +52,30 @@ def curve_of(study: Study, condition: str, name: str, log: bool = False) -> Curv
     series = {run: values for run, values in series.items() if len(values)}
     if not series:
         return None
-    kinds = runs.set_index("run").failure
-    if (kinds != "").any():
+    label, kinds = label_of(study, condition), runs.set_index("run").failure
+    if study.failed[condition]:
         ends = [end_of(study, run, name) for run in series if kinds[run]]
         each = [binned(values.to_frame())[values.name] for values in series.values()]
         single = [(values.index.to_numpy(), values.to_numpy()) for values in each]
+        single.sort(key=lambda line: -line[0][-1])  # the longest is the one that is named
         nothing = np.array([])
-        return Curve(nothing, nothing, nothing, nothing, single, ends)
+        return Curve(label, nothing, nothing, nothing, nothing, single, ends)
     frame = binned(pd.DataFrame(series))
     values = frame.clip(lower=np.finfo(float).tiny) if log else frame
     found = (ratio(np.log(values)) if log else interval(values)) if len(frame) else interval([])
     low, high = (np.broadcast_to(end, len(frame)) for end in (found.low, found.high))
-    return Curve(frame.index.to_numpy(), np.asarray(found.mean), low, high, [], [])
+    return Curve(label, frame.index.to_numpy(), np.asarray(found.mean), low, high, [], [])
+
+
+def label_of(study: Study, condition: str) -> str:
+    """`none`, or `none (2 of 3 failed)`."""
+    failed = study.failed[condition]
+    return f"{condition} ({failed} of {len(study.of(condition))} failed)" if failed else condition
+
+
+def most_points(curves: Iterable[Curve]) -> int:
+    """How many points the longest line has."""
+    return max((len(steps) for curve in curves for steps, _ in curve.lines), default=0)
 
 
 def values_of(study: Study, run: str, name: str) -> "pd.Series[float]":
@@ -74,7 +94,7 @@ def end_of(study: Study, run: str, name: str) -> tuple[float, float]:
 
 
 def binned(frame: pd.DataFrame) -> pd.DataFrame:
-    """Steps that every run has; means over equal stretches where there are too many to draw."""
+    """Steps that every run has; if they are too many to draw, means over equal stretches."""
     frame = frame.dropna()
     if len(frame) <= BINS:
         return frame

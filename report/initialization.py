@@ -13,8 +13,8 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from rich.console import Console
 
-from report.cells import NOTHING, Table
 from report.console import rich_table
+from report.formatting import NOTHING, Table
 from report.style import INK, STYLE, Drawn, Look, finish, looks, plain_numbers
 from run.folder import replace_file
 
@@ -91,7 +91,7 @@ def table(init: str, part: pd.DataFrame) -> Table:
         )
     columns = ["norm", "placement", *(f"gradient L={depth}" for depth in depths), "gradient L^p"]
     columns += [f"RMS {name}" for name in layers]
-    return Table(f"init={init}", columns, rows, text_columns=[1])
+    return Table(f"init_{init}", f"init={init}", columns, rows, text_columns=[1])
 
 
 def gradient(cells: pd.DataFrame) -> Drawn:

@@ -1,7 +1,7 @@
 """The statistics of a comparison: intervals of paired differences, Holm, Fisher, planning seeds.
 
 Every function works on the last axis, so that tests can run thousands of studies at once. A sample
-of fewer than 3 has a mean, and no interval: NaN.
+of fewer than 3 has a mean, and its interval is NaN.
 """
 
 from collections.abc import Sequence
@@ -179,11 +179,3 @@ def steps_to_target(budgets: Array, losses: Array, target: float) -> float:
     """
     reached = np.asarray(budgets, float)[np.asarray(losses) <= target]
     return float(reached.min()) if len(reached) else float("inf")
-
-
-def crossing(steps: Array, losses: Array, target: float) -> float:
-    """The first step inside one run at or below the target, infinite if there is none.
-
-    An upper bound of the steps needed: the schedule was made for a longer run.
-    """
-    return steps_to_target(steps, losses, target)

@@ -1,306 +1,298 @@
-"""What a reader has to know before believing a number: the headline and the footnotes."""
+"""The footnotes: what a reader has to know before believing a number."""
 
-import math
-import shlex
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import pandas as pd
 
 from report.failures import BLOWN_UP, FAILED_TO_LEARN, NON_FINITE
+from report.formatting import Table, span
+from report.group import TUNING_SEEDS, WITHOUT_TEST, Study
+from report.judge import Judged
 from report.rates import Tuned
-from report.study import Study
 from report.summary import training_failures
 
 MEANING = {  # of report/failures.py, in a sentence
-    FAILED_TO_LEARN: "Failed to learn: the final validation loss is not 0.1 nats below the entropy "
-    "of single characters ({study.entropy:.2f}), so the run learned no more than how frequent each "
-    "is; also true of a run too short to learn.",
-    BLOWN_UP: "Blown up: to the end the training loss stayed above its start, or above twice its "
+    FAILED_TO_LEARN: "Failed to learn: the final validation loss is less than 0.1 nats below the "
+    "entropy of single characters ({study.entropy:.2f}), so the run learned little more than how "
+    "frequent each character is; this also happens to runs that are too short.",
+    BLOWN_UP: "Blown up: to the end, the training loss stayed above its start or above twice its "
     "minimum.",
     NON_FINITE: "Non-finite: the loss became NaN or infinite, and the run stopped there.",
 }
-CHOSEN_THERE = ("experiment", "optimizer.lr")  # by the tuning command itself
-
-
-@dataclass(frozen=True)
-class Headline:
-    """The page's first sentences; `unjudged` says why claims may not be judged, if so."""
-
-    text: str
-    command: str = ""
-    unjudged: str = ""
 
 
 @dataclass(frozen=True)
 class Note:
-    """A footnote; `conditions` are those whose rows carry its number (none: it is about all)."""
+    """A footnote.
+
+    Attributes:
+        text: whole sentences.
+        conditions: those whose rows carry its number; none if it is about all.
+        table: the name of the table whose numbers it qualifies; "" if it is about the whole report.
+    """
 
     text: str
     conditions: list[str] = field(default_factory=list)
+    table: str = ""
 
 
-def headline(study: Study, tuned: list[Tuned]) -> Headline:
-    """What kind of comparison this is: at one learning rate, or at each norm's own."""
-    conditions = study.reported
-    if conditions.empty:
-        text = "Tuning runs only: they choose the learning rates, and no norm is compared by them."
-        return Headline(text, unjudged="tuning runs only")
-    of_conditions = conditions.drop_duplicates("condition").set_index("condition").norm
-    norms = list(dict.fromkeys(of_conditions.reindex(study.conditions).dropna()))
-    if len(norms) < 2:
-        return Headline(
-            f"{len(study.conditions)} condition{'s' * (len(study.conditions) != 1)}, one norm."
-        )
-    rates = sorted(conditions.lr.dropna().unique())
-    elsewhere = [entry.condition for entry in tuned if ran_elsewhere(study, entry)]
-    missing = [
-        condition
-        for condition in study.conditions
-        if condition not in {entry.condition for entry in tuned}
-    ]
-    if not missing and not elsewhere:
-        return Headline(at_their_own(tuned))
-    command = tuning_command(study)
-    if not tuned and len(rates) == 1:
-        text = (
-            f"{'Both' if len(norms) == 2 else f'All {len(norms)}'} norms ran at one learning rate, "
-            f"{rates[0]:g}. Each norm has a best rate of its own, so this page says what happens "
-            "at this rate and does not rank the norms."
-        )
-        return Headline(text, command, "one learning rate for all norms")
-    if not tuned:
-        text = (
-            "The norms were trained at different learning rates; the runs that chose these rates "
-            "are not among the folders, so nothing here shows that each norm is at its best."
-        )
-    elif missing:
-        text = (
-            f"The learning rate was searched for some norms only, not for {', '.join(missing)}: "
-            "those may look worse than they are."
-        )
-    else:
-        text = (
-            f"The learning rate was searched for each norm, but {', '.join(elsewhere)} did not run "
-            "at the best one that was found."
-        )
-    return Headline(text, command, "not every norm is at the best learning rate found for it")
-
-
-def ran_elsewhere(study: Study, entry: Tuned) -> bool:
-    """Did a condition's reported runs use another rate than its best?"""
-    used = study.of(entry.condition).lr.dropna()
-    return any(not math.isclose(rate, entry.best) for rate in used)
-
-
-def at_their_own(tuned: list[Tuned]) -> str:
-    """Each at its best rate; where the search ended at an edge, that is said at once."""
-    text = (
-        "Each norm is shown at its own learning rate: the one with the lowest validation loss "
-        "among those tried."
-    )
-    at_edge = [entry.condition for entry in tuned if entry.best in (entry.rates.index[[0, -1]])]
-    if at_edge:
-        text += f" For {', '.join(at_edge)} that is the lowest or highest rate tried."
-    return text
-
-
-def tuning_command(study: Study) -> str:
-    """The command that gives each norm of these runs a learning rate of its own."""
-    lines = ["python train.py experiment=tune"]
-    for key, overrides in study.runs.typed.items():
-        if key not in CHOSEN_THERE:
-            others = (override.partition("=")[2] for override in overrides[1:])
-            part = shlex.quote(",".join([overrides[0], *others]))
-            if len(lines[-1]) + len(part) > 75:  # of 80, with a blank and the backslash
-                lines.append("   ")
-            lines[-1] += f" {part}"
-    return " \\\n".join(lines)
-
-
-def footnotes(study: Study, summary: pd.DataFrame, tuned: list[Tuned]) -> list[Note]:
-    """Every reason why a number is not what it seems."""
+def footnotes(judged: Judged) -> list[Note]:
+    """Every reason why a number is not what it seems, the main table's first."""
+    study = judged.study
     notes = [
-        *about_failures(study, summary),
-        *about_seeds(study, summary),
-        *about_training_loss(study),
-        *about_lengths(study, summary),
-        *about_rates(study, tuned),
-        *about_time(study),
+        *about_failures(judged),
+        *about_seeds(judged),
+        *about_baselines(study),
+        *about_choices(study),
+        *about_lengths(study),
+        *about_training(judged),
+        *about_rates(judged),
         *about_machines(study),
-        *(Note(text) for text in study.notes),
+        *about_runs(study),
     ]
-    if study.skipped:
-        notes.append(Note(f"Not read: {'; '.join(study.skipped)}."))
-    return notes
+    order = ["comparison", "seeds", "losses", "rates", "settings", ""]
+    return sorted(notes, key=lambda note: order.index(note.table))
 
 
-def about_failures(study: Study, summary: pd.DataFrame) -> list[Note]:
-    """Failed and spiking runs."""
-    notes = []
-    broken = set(study.reported[study.reported.failure == "error"].condition)
-    failed = [
-        condition for condition in summary.index[summary.failed > 0] if condition not in broken
-    ]
-    if failed:
+def numbers_of(notes: list[Note], condition: str) -> list[int]:
+    """The numbers of a condition's footnotes, counted from 1."""
+    return [number for number, note in enumerate(notes, 1) if condition in note.conditions]
+
+
+def with_numbers(table: Table, notes: list[Note]) -> Table:
+    """The table with the numbers of footnotes after its conditions: `none [1,3]`."""
+    if table.columns[0] != "condition":
+        return table
+    rows = []
+    for condition, *cells in table.rows:
+        numbers = ",".join(map(str, numbers_of(notes, condition)))
+        rows.append([f"{condition} [{numbers}]" if numbers else condition, *cells])
+    return replace(table, rows=rows)
+
+
+def about_failures(judged: Judged) -> list[Note]:
+    """Failed runs."""
+    study, notes = judged.study, []
+    errors = study.reported[study.reported.failure == "error"].sort_values("seed")
+    stopped = errors.drop_duplicates("condition").set_index("condition").error
+    in_training = [name for name in study.conditions if study.failed[name] and name not in stopped]
+    if in_training:
+        kinds = sorted(set(study.reported.failure) & set(MEANING))
         text = (
             "A condition with a failed run has no mean, no interval and no difference: a mean over "
             "the seeds that survived would flatter it."
         )
-        kinds = set(study.reported.failure) & set(MEANING)
-        text += "".join(f" {MEANING[kind].format(study=study)}" for kind in sorted(kinds))
-        notes.append(Note(text, failed))
-    bases = {base for base in study.baselines.values() if base}
-    for base in bases & set(summary.index[summary.failed > 0]):
-        text = f"{base}, the baseline, has a failed run: no difference to it can be taken."
-        notes.append(
-            Note(text, [condition for condition, b in study.baselines.items() if b == base])
-        )
-    if tests := failing_tests(study, summary):
+        meanings = [MEANING[kind].format(study=study) for kind in kinds]
+        notes.append(Note(" ".join([text, *meanings]), in_training, "comparison"))
+    for base in study.bases:
+        those = [name for name, other in study.baselines.items() if other == base]
+        if study.failed[base] and those:
+            text = f"The baseline {base} has a failed run, so no difference to it can be given."
+            notes.append(Note(text, those, "comparison"))
+    if tests := failing_tests(judged):
         text = (
-            f"Do they fail equally often? Fisher's exact test, not adjusted for the number of "
+            "Do they fail equally often? Fisher's exact test, not adjusted for the number of "
             f"tests: {'; '.join(tests)}."
         )
-        notes.append(Note(text))
-    for condition in study.conditions:
-        rows = study.of(condition)[study.of(condition).failure == "error"]
-        if len(rows):
-            text = f"Stopped by an error, not by training: {str(rows.error.iloc[0]).rstrip('.')}. "
-            text += "Failed jobs are tried again by the sweep's command with its hydra.sweep.dir."
-            notes.append(Note(text, [condition]))
-    spikes = list(summary.index[summary.spikes > 0])
-    if spikes:
+        notes.append(Note(text, table="comparison"))
+    for condition in [name for name in study.conditions if name in stopped]:
+        error = str(stopped[condition]).rstrip(".")
         text = (
-            "After the first tenth of the run, the training loss of at least one run rose above "
-            "its start, or to twice its minimum, and came down again; the run counts as trained."
+            f"An error stopped a run, which says nothing about training: {error}. "
+            "To try failed jobs again, repeat the sweep's command with its hydra.sweep.dir."
         )
-        notes.append(Note(text, spikes))
+        notes.append(Note(text, [condition], "comparison"))
     return notes
 
 
-def failing_tests(study: Study, summary: pd.DataFrame) -> list[str]:
+def failing_tests(judged: Judged) -> list[str]:
     """Failures in training against the baseline's, with Fisher's p, where both have such runs."""
-    tests = []
-    for condition, p in summary.p_failing.dropna().items():
-        base = summary.baseline[condition]
+    study, tests = judged.study, []
+    for condition, p in judged.summary.p_failing.dropna().items():
+        base = study.baselines[condition]
         (a, n_a), (b, n_b) = (training_failures(study, str(name)) for name in (condition, base))
         tests.append(f"{condition} {a} of {n_a} against {base} {b} of {n_b}, p = {p:.2g}")
     return tests
 
 
-def about_seeds(study: Study, summary: pd.DataFrame) -> list[Note]:
+def about_seeds(judged: Judged) -> list[Note]:
     """Too few of them, or not the same ones."""
-    notes = []
+    study, summary, notes = judged.study, judged.summary, []
     few = list(summary.index[summary.n.between(1, 2) & (summary.failed == 0)])
     if few:
-        notes.append(Note("Fewer than 3 seeds: no interval can be given.", few))
+        text = "With fewer than 3 seeds no interval can be given."
+        notes.append(Note(text, few, "comparison"))
     for condition, base in study.baselines.items():
         if base and set(study.of(condition).index) != set(study.of(base).index):
             pairs = summary.pairs[condition]
-            text = f"Not all seeds are also {base}'s; the difference is over the {pairs} that are."
+            text = (
+                f"{condition} and {base} do not have the same seeds; the difference is over the "
+                f"{pairs} that both have."
+            )
             if pairs < 3:
-                text += " Fewer than 3 give no interval."
-            notes.append(Note(text, [condition]))
+                text += " With fewer than 3 of them no interval can be given."
+            notes.append(Note(text, [condition], "comparison"))
     return notes
 
 
-def about_training_loss(study: Study) -> list[Note]:
-    """A norm whose training sees what it is to predict, and what that is worth to it."""
-    runs = study.reported
-    leaking = set(runs[runs.causal_in_training.eq(False)].condition)
-    if not leaking:
-        return []
-    conditions = [condition for condition in study.conditions if condition in leaking]
-    text = (
-        f"The statistics of {', '.join(conditions)} include later characters while training, so the "
-        "training loss (the curve) is helped by text that is to be predicted. Losses are taken in "
-        "evaluation mode, where that cannot be, in all tables but that on batch statistics."
-    )
-    leaks = {condition: study.of(condition).leak.mean() for condition in conditions}
-    known = [f"{condition} {leak:.2g}" for condition, leak in leaks.items() if pd.notna(leak)]
-    if known:
-        text += " The help (the leak, nats per character at the end of training): "
-        text += f"{'; '.join(known)}."
-    return [Note(text, conditions)]
+def about_baselines(study: Study) -> list[Note]:
+    """A baseline that is not the one that was asked for, or that a condition does not have."""
+    notes = []
+    asked = {*study.bases, *(str(study.settings[base].get("norm")) for base in study.bases)}
+    if len(study.conditions) > 1 and study.wanted not in asked:
+        text = f"Differences are taken to {study.bases[0]}; --baseline NAME chooses another."
+        notes.append(Note(text, table="comparison"))
+    for condition in study.conditions:
+        if condition not in study.bases and study.baselines[condition] is None:
+            text = f"{condition} has no baseline: no {study.wanted} run has the same settings."
+            notes.append(Note(text, [condition], "comparison"))
+    return notes
 
 
-def about_lengths(study: Study, summary: pd.DataFrame) -> list[Note]:
+def about_choices(study: Study) -> list[Note]:
+    """A number that was chosen by the same data that it is taken from."""
+    notes = []
+    if study.metric == WITHOUT_TEST:
+        text = (
+            "There is no test split, so conditions are compared by their best validation loss. It "
+            "is biased slightly downwards, because its step was chosen on the same text."
+        )
+        notes.append(Note(text, table="comparison"))
+    if (study.table.role == "other rate").any():
+        text = (
+            "Each condition is shown at the learning rate whose validation loss was lowest on the "
+            "seeds that are also reported. Its loss is biased slightly downwards, because the same "
+            f"losses chose the rate; seeds from {TUNING_SEEDS} on are meant for tuning."
+        )
+        notes.append(Note(text, table="comparison"))
+    return notes
+
+
+def about_lengths(study: Study) -> list[Note]:
     """Conditions that were not trained equally long."""
     runs = study.reported[study.reported.failure == ""]
     if runs.steps.nunique() < 2:
         return []
-    each = [
-        f"{condition} {span(rows.steps)}"
-        for condition, rows in runs.groupby("condition", sort=False)
-    ]
-    return [Note(f"Not all trained equally long, in steps: {', '.join(each)}.")]
+    groups = runs.groupby("condition", sort=False).steps
+    each = ", ".join(f"{condition} {span(steps)}" for condition, steps in groups)
+    text = f"Not all conditions were trained equally long; their steps are: {each}."
+    return [Note(text, table="comparison")]
 
 
-def about_rates(study: Study, tuned: list[Tuned]) -> list[Note]:
-    """Doubts about an optimum, and rates that are not the optimum."""
-    notes = [
-        Note(f"Learning rate of {entry.condition}: {warning}.", [entry.condition])
-        for entry in tuned
-        for warning in entry.warnings
-    ]
-    for entry in tuned:
-        used = study.of(entry.condition)
-        if ran_elsewhere(study, entry):
-            rates = ", ".join(f"{rate:g}" for rate in sorted(used.lr.dropna().unique()))
-            text = f"{entry.condition} ran at {rates}; its best on {entry.on} is {entry.best:g}."
-            notes.append(Note(text, [entry.condition]))
-        lengths = sorted(set(used.max_steps.dropna()) - {entry.steps})
-        if lengths:
-            text = f"The rate of {entry.condition} was chosen by runs of {entry.steps:.0f} steps; "
-            text += f"it ran for {span(used.max_steps)}."
-            notes.append(Note(text, [entry.condition]))
-    if len({(len(entry.rates), entry.rates.n.sum()) for entry in tuned}) > 1:
-        each = [f"{e.condition} {e.rates.n.sum()} runs at {len(e.rates)} rates" for e in tuned]
-        notes.append(Note(f"The tuning was not the same for all: {', '.join(each)}."))
+def about_training(judged: Judged) -> list[Note]:
+    """Training losses: spikes, and norms whose training sees what it is to predict."""
+    study, notes = judged.study, []
+    spikes = list(judged.summary.index[judged.summary.spikes > 0])
+    if spikes:
+        text = (
+            "After the first tenth of the run, the training loss of at least one run rose above "
+            "its start, or to twice its minimum, and came down again; such a run counts as trained."
+        )
+        notes.append(Note(text, spikes, "losses"))
+    if study.leaking:
+        text = (
+            f"In training, the statistics of {', '.join(study.leaking)} include later characters, "
+            "so the training loss (the curve) is helped by text that is to be predicted. All "
+            "tables except that of batch statistics give losses in evaluation mode, where this "
+            "is impossible."
+        )
+        leaks = {condition: study.of(condition).leak.mean() for condition in study.leaking}
+        known = [f"{condition} {leak:.2g}" for condition, leak in leaks.items() if pd.notna(leak)]
+        if known:
+            text += (
+                " The size of this help (the leak, in nats per character at the end of training) "
+                f"is: {'; '.join(known)}."
+            )
+        notes.append(Note(text, study.leaking, "losses"))
     return notes
 
 
-def about_time(study: Study) -> list[Note]:
-    """What wall clock is worth."""
-    text = (
-        "Times include the effect of whatever else ran on the machine, other jobs of the sweep "
-        "too; they do not measure the norm alone."
-    )
-    resumed = study.reported[study.reported.legs > 1]
-    notes = [Note(text)] if len(study.reported) else []
-    if len(resumed):
-        text = (
-            "At least one run was resumed: its seconds and tokens/s add up several legs, each with "
-            "a start of its own, perhaps on different machines."
-        )
-        notes.append(
-            Note(
-                text,
-                [
-                    condition
-                    for condition in study.conditions
-                    if condition in set(resumed.condition)
-                ],
+def about_rates(judged: Judged) -> list[Note]:
+    """Doubts about an optimum, and rates that are not the optimum."""
+    notes = []
+    for entry in judged.tuned:
+        for warning in entry.warnings:
+            text = f"Learning rate of {entry.condition}: {warning}."
+            notes.append(Note(text, [entry.condition], "rates"))
+        if entry.off_best:
+            rates = ", ".join(f"{rate:g}" for rate in entry.used)
+            text = (
+                f"{entry.condition} ran at the learning rate {rates}; the best one on {entry.on} "
+                f"is {entry.best:g}."
             )
+            notes.append(Note(text, [entry.condition], "comparison"))
+        lengths = judged.study.of(entry.condition).max_steps
+        if set(lengths.dropna()) - {entry.steps}:
+            text = (
+                f"The learning rate of {entry.condition} was chosen by runs of {entry.steps:.0f} "
+                f"steps, but the reported runs have {span(lengths)}."
+            )
+            notes.append(Note(text, [entry.condition], "rates"))
+    return [*notes, *about_tuning(judged.study, judged.tuned)]
+
+
+def about_tuning(study: Study, tuned: list[Tuned]) -> list[Note]:
+    """How the rates were searched."""
+    notes = []
+    if len({(len(entry.rates), entry.rates.n.sum()) for entry in tuned}) > 1:
+        each = [f"{e.condition} {e.rates.n.sum()} runs at {len(e.rates)} rates" for e in tuned]
+        text = f"The search was not the same for all conditions: {', '.join(each)}."
+        notes.append(Note(text, table="rates"))
+    tuning = int((study.table.role == "tuning").sum())
+    if tuning:
+        text = (
+            f"The {tuning} runs on tuning seeds ({TUNING_SEEDS} and above) chose the learning "
+            "rates and are not used in any other table."
         )
+        notes.append(Note(text, table="rates"))
+    elif (study.table.seed >= TUNING_SEEDS).any():
+        text = (
+            f"Seeds from {TUNING_SEEDS} on are meant for tuning. No learning rate was swept on "
+            "them here, so they are reported like all others."
+        )
+        notes.append(Note(text, table="seeds"))
     return notes
 
 
 def about_machines(study: Study) -> list[Note]:
     """Runs that differ by more than what was swept."""
-    notes = []
-    runs = study.reported
+    notes, runs = [], study.reported
+    resumed = set(runs[runs.legs > 1].condition)
+    if resumed:
+        text = (
+            "At least one run was resumed: its seconds and tokens_per_second in runs.csv add up "
+            "several starts, perhaps on different machines."
+        )
+        those = [condition for condition in study.conditions if condition in resumed]
+        notes.append(Note(text, those, "settings"))
     words = {"device": "devices", "torch": "torch versions", "threads": "thread counts"}
     for column, word in (words | {"commit": "commits of the code"}).items():
         values = list(dict.fromkeys(str(v)[:12] for v in runs[column].dropna()))
         if len(values) > 1:
-            text = f"Mixed {word}: {', '.join(values)}. Losses may differ by these too."
-            notes.append(Note(text))
+            text = f"The runs have different {word} ({', '.join(values)}), which may change losses."
+            notes.append(Note(text, table="settings"))
     if runs.dirty.eq(True).any():
-        notes.append(Note("Some runs were made with changes that are not in any commit."))
+        text = "Some runs were made with changes to the code that are not in any commit."
+        notes.append(Note(text, table="settings"))
     return notes
 
 
-def span(values: "pd.Series[float]") -> str:
-    """`500`, or `300 to 500`."""
-    low, high = values.min(), values.max()
-    return f"{low:.0f}" if low == high else f"{low:.0f} to {high:.0f}"
+def about_runs(study: Study) -> list[Note]:
+    """Runs and folders that are not in the tables."""
+    notes = []
+    repeats = sorted(study.table.index[study.table.role == "repeat"])
+    if repeats:
+        text = (
+            "These runs were left out because the same condition and seed already has a run: "
+            f"{', '.join(repeats)}."
+        )
+        notes.append(Note(text, table="seeds"))
+    if len(study.reported):
+        every = dict.fromkeys(study.table.condition)
+        unreported = [condition for condition in every if condition not in study.conditions]
+        if unreported:
+            text = f"These conditions have tuning runs only so far: {', '.join(unreported)}."
+            notes.append(Note(text, table="comparison"))
+    if study.runs.skipped:
+        notes.append(Note(f"These folders were not read: {'; '.join(study.runs.skipped)}."))
+    return notes

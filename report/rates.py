@@ -1,15 +1,19 @@
 """Where the learning rate or the length was swept: optima with warnings, steps to a target."""
 
+import math
 from dataclasses import dataclass
 
 import numpy as np
 import pandas as pd
 
+from report.group import Study, loss_by_rate
 from report.intervals import basin_width, lr_sensitivity, ratio, steps_to_target
-from report.study import Study, loss_by_rate
 
 FRACTIONS = np.arange(3, 11) / 10  # of the baseline's length
 NEIGHBOUR = 1.5  # rates closer than this are a factor of sqrt 2 apart
+TUNING_ONLY = "there are only tuning runs"
+ONE_RATE = "all norms ran at one learning rate"
+NOT_AT_BEST = "not every norm ran at the best learning rate that was found for it"
 
 
 @dataclass(frozen=True)
@@ -17,15 +21,16 @@ class Tuned:
     """A condition's losses over learning rates.
 
     Attributes:
-        condition: its label.
+        condition: its name.
         on: `tuning seeds` or `reported seeds`.
-        rates: one row a rate: n, failed, mean, sd (best validation loss, nats a character),
+        rates: one row per rate: n, failed, mean, sd (best validation loss, nats per character),
             capped (failed seeds at their last loss, at most that at the start).
         best: the rate whose `capped` is lowest.
-        sensitivity: Wortsman's, in nats a character; NaN if no run trained.
+        sensitivity: Wortsman's, in nats per character; NaN if no run trained.
         basin: log10 span of the rates within 0.02 nats of the best; NaN if no run trained.
         steps: of the runs.
-        warnings: what makes the optimum doubtful, one phrase each.
+        used: the rates of the condition's reported runs.
+        warnings: what makes the optimum doubtful, one clause each.
     """
 
     condition: str
@@ -35,28 +40,38 @@ class Tuned:
     sensitivity: float
     basin: float
     steps: float
+    used: list[float]
     warnings: list[str]
+
+    @property
+    def off_best(self) -> bool:
+        """Did the reported runs use another rate than the best?"""
+        return any(not math.isclose(rate, self.best) for rate in self.used)
+
+    @property
+    def at_edge(self) -> bool:
+        """Is the best rate the lowest or the highest of those tried?"""
+        return self.best in (self.rates.index[0], self.rates.index[-1])
 
 
 def tuned_conditions(study: Study) -> list[Tuned]:
     """Every condition that has runs at two learning rates or more, at its greatest length."""
+    seeds = {"tuning seeds": ["tuning"], "reported seeds": ["reported", "other rate"]}
     found = []
     for condition in dict.fromkeys([*study.conditions, *study.table.condition]):
         runs = study.table[study.table.condition == condition]
-        for on, roles in (
-            ("tuning seeds", ["tuning"]),
-            ("reported seeds", ["reported", "other rate"]),
-        ):
+        used = sorted(study.of(condition).lr.dropna().unique())
+        for on, roles in seeds.items():
             rows = runs[runs.role.isin(roles)]
             rows = rows[rows.max_steps == rows.max_steps.max()]
             if rows.lr.nunique() > 1:
-                found.append(tuned(condition, on, rows))
+                found.append(optimum(condition, on, rows, used))
                 break
     return found
 
 
-def tuned(condition: str, on: str, rows: pd.DataFrame) -> Tuned:
-    """One condition's optimum."""
+def optimum(condition: str, on: str, rows: pd.DataFrame, used: list[float]) -> Tuned:
+    """One condition's best rate, from its runs on tuning or else on reported seeds."""
     rates = loss_by_rate(rows)
     start = float(rows.loss_initial.mean())
     capped, at = rates.capped.to_numpy(), rates.index.to_numpy(float)
@@ -69,6 +84,7 @@ def tuned(condition: str, on: str, rows: pd.DataFrame) -> Tuned:
         sensitivity=lr_sensitivity(capped, start) if trained else np.nan,
         basin=basin_width(at, capped) if trained else np.nan,
         steps=float(rows.max_steps.max()),
+        used=used,
         warnings=doubts(rates),
     )
 
@@ -80,34 +96,46 @@ def doubts(rates: pd.DataFrame) -> list[str]:
     found = []
     if best in (0, len(at) - 1):
         side = "lowest" if best == 0 else "highest"
-        found.append(f"the best rate is the {side} tried: the optimum may lie beyond")
+        found.append(f"the best rate is the {side} that was tried, so the optimum may lie beyond")
     near = [i for i in (best - 1, best + 1) if 0 <= i < len(at)]
     near = [i for i in near if max(at[i], at[best]) / min(at[i], at[best]) < NEIGHBOUR]
     scatter = float(np.sqrt((rates.sd**2).mean()))  # pooled: two tuning seeds say little alone
     steep = [i for i in near if loss[i] - loss[best] > scatter]
     if steep:
         found.append(
-            f"a rate next to the best (factor {NEIGHBOUR:g} or less) is worse by more than the "
-            f"seeds' SD of {scatter:.3f}: the optimum is narrower than the grid"
+            f"a rate next to the best one (at most a factor of {NEIGHBOUR:g} away) is worse by "
+            f"more than the standard deviation of {scatter:.3f} between seeds, so the optimum is "
+            "narrower than the grid"
         )
     if rates.failed.iloc[best]:
-        found.append("a seed failed at the best rate")
+        found.append("a run failed at the best rate")
     return found
+
+
+def why_unjudged(study: Study, tuned: list[Tuned]) -> str:
+    """Why these runs cannot rank the norms or judge a claim; "" if they can."""
+    if study.reported.empty:
+        return TUNING_ONLY
+    if len(study.norms) < 2:
+        return ""
+    searched = {entry.condition for entry in tuned}
+    if searched >= set(study.conditions) and not any(entry.off_best for entry in tuned):
+        return ""
+    return ONE_RATE if not tuned and study.reported.lr.nunique() == 1 else NOT_AT_BEST
 
 
 def steps_table(study: Study) -> pd.DataFrame | None:
     """Steps to the baseline's final loss, from complete schedules; None without several lengths.
 
     The target is each seed's own: the final validation loss of the baseline at its full length.
-    One row a condition: `steps` (the seeds' median; infinite: not within the longest), `ratio` to the
-    baseline with its interval from the log scale, `bound` where a censored seed makes the ratio
+    One row per condition: `steps` (the seeds' median; infinite: not within the longest), `ratio` to
+    the baseline with its interval from the log scale, `bound` where a censored seed makes the ratio
     one: `at least`.
     """
     base = study.conditions[0]
     known = study.table[study.table.role.isin(["reported", "other length"])]
-    if (study.of(base).failure != "").any() or not (
-        known.groupby("condition").max_steps.nunique().max() >= 2
-    ):
+    several = known.groupby("condition").max_steps.nunique().max() >= 2
+    if study.failed[base] or not several:
         return None
     needed = {condition: steps_needed(study, condition) for condition in study.conditions}
     full = float(study.of(base).max_steps.max())

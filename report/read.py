@@ -1,28 +1,33 @@
-"""Run folders, read from disk: one row a run, one small table of curves a run.
+"""Run folders, read from disk: one row per run, and one small table of curves per run.
 
 A run is what `train.py` leaves (run/folder.py): nothing else is read, and nothing is written.
 """
 
 import io
 import json
+import shlex
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import pandas as pd
 import yaml
 
-from report.conditions import Flat, flat_config, from_siblings
+from report.conditions import LENGTH, RATE, Flat, flat_config, from_siblings
 from report.failures import failure, spiked
 from run.folder import key_of
 
-NUMBERS = """steps tokens loss_initial val_best val_best_step val_final test_final test_best
-    train_final val_reestimated val_batch leak seconds legs tokens_per_second params norm_params
-    unigram_entropy""".split()
-FACTS = """status error norm placement seed causal_in_training device threads torch commit dirty
-    started""".split()
-TUNING_SEEDS = 101  # seeds from here on choose a learning rate and are never reported
+NUMBERS = [
+    *("steps", "tokens", "loss_initial", "val_best", "val_best_step", "val_final"),
+    *("test_final", "test_best", "train_final", "val_reestimated", "val_batch", "leak"),
+    *("seconds", "legs", "tokens_per_second", "params", "norm_params", "unigram_entropy"),
+]
+FACTS = [
+    *("status", "error", "norm", "placement", "seed", "causal_in_training", "device", "threads"),
+    *("python", "torch", "lightning", "commit", "dirty", "started", "ended"),
+]
+REPORT = "comparison"  # the folder of a sweep that its report is written into
 
 
 @dataclass(frozen=True)
@@ -30,70 +35,85 @@ class Runs:
     """Every run that has ended.
 
     Attributes:
-        table: one row a run, its index the run's name; the columns NUMBERS, FACTS, `sweep`,
-            `failure` (its kind, or ""), `spike`, `max_steps`, `lr`, `step_seconds`, `gap`.
-            Losses in nats a character, times in seconds.
+        table: one row per run, the index is the run's name; the columns are NUMBERS, FACTS,
+            `folder`, `sweep`, `failure` (its kind, or ""), `spike`, `max_steps`, `lr`,
+            `step_seconds` and `gap`. Losses are in nats per character, times in seconds.
         flat: each run's resolved configuration with dotted keys.
-        curves: each run's metrics, one column a name, the index the optimizer step.
-        typed: the keys that somebody set on a command line, each with the overrides that did, in
-            order.
-        claims: what the study said before it ran (report/claims.py).
-        skipped: one line for each folder that is no run or has not ended.
-        place: the folder that the report goes into, `comparison/` inside it.
+        curves: each run's metrics, one column per name; the index is the optimizer step.
+        typed: the keys that somebody set on a command line, each with the overrides that set it,
+            in order.
+        commands: the command lines that started the runs, each once.
+        claims: what the study claimed before it ran (report/claims.py).
+        skipped: one line for each folder that is not a run or has not ended.
+        place: the folder of the first sweep; the report is written into `comparison/` there.
     """
 
     table: pd.DataFrame
     flat: dict[str, Flat]
     curves: dict[str, pd.DataFrame]
     typed: dict[str, list[str]]
+    commands: list[str]
     claims: list[dict[str, Any]]
     skipped: list[str]
     place: Path
+
+
+class Stored(NamedTuple):
+    """What a run's folder says about its start."""
+
+    config: dict[str, Any]
+    overrides: list[str]
+    sweep: Path
 
 
 def read_runs(folders: Iterable[str | Path]) -> Runs:
     """Read sweeps and single runs together.
 
     Raises:
-        ValueError: a folder is not there, or no run in any of them has ended.
+        ValueError: a folder does not exist, or no run in any of them has ended.
     """
     given = list(dict.fromkeys(Path(folder).resolve() for folder in folders))
     for folder in given:
         if not folder.is_dir():
-            raise ValueError(f"{folder} is no folder; give a sweep's folder or a run's")
+            raise ValueError(f"{folder} is not a folder; give the folder of a sweep or of a run")
     found, skipped = find_runs(given)
-    rows, configs, curves = {}, {}, {}
+    rows, stored, curves = {}, {}, {}
     for name, folder in found.items():
         result, reason = read_outcome(folder)
         if reason:
             skipped.append(f"{name}: {reason}")
             continue
-        configs[name] = (result.get("config") or {}, result.get("overrides") or [], folder.parent)
+        overrides = result.get("overrides") or []
+        stored[name] = Stored(result.get("config") or {}, overrides, folder.parent)
         curves[name] = read_curves(folder / "metrics.csv")
         rows[name] = row_of(result, curves[name], folder)
     if not rows:
         said = f" ({'; '.join(skipped[:3])})" if skipped else ""
         raise ValueError(f"no run in {', '.join(map(str, given))} has ended{said}")
-    flat = all_flat(configs)
-    table = pd.DataFrame.from_dict(rows, orient="index")
-    for column, key in (("max_steps", "trainer.max_steps"), ("lr", "optimizer.lr")):
-        known = {run: config.get(key) for run, config in flat.items()}
-        table[column] = pd.to_numeric(pd.Series(known, dtype=object), errors="coerce")
+    flat = all_flat(stored)
     first = given[0]
-    place = first.parent if is_run(first) else first
-    typed: dict[str, list[str]] = {}
-    for override in dict.fromkeys(o for _, overrides, _ in configs.values() for o in overrides):
-        typed.setdefault(key_of(override), []).append(override)
-    return Runs(table, flat, curves, typed, claims_of(configs), skipped, place)
+    return Runs(
+        table=table_of(rows, flat),
+        flat=flat,
+        curves=curves,
+        typed=typed_keys(stored),
+        commands=command_lines(stored),
+        claims=claims_of(stored),
+        skipped=skipped,
+        place=first.parent if is_run(first) else first,
+    )
 
 
 def is_run(folder: Path) -> bool:
-    """A folder that train.py has written into, to whatever end."""
+    """Has train.py written into this folder, with whatever outcome?"""
     return (folder / ".hydra/config.yaml").exists() or (folder / "result.json").exists()
 
 
 def find_runs(given: list[Path]) -> tuple[dict[str, Path], list[str]]:
-    """Run folders by a short name (with the sweep's, where there are several), and the foreign."""
+    """Run folders by a short name, and a line for each folder that is not a run.
+
+    The name has the sweep's before it where two runs would share one.
+    """
     found: list[Path] = []
     foreign: list[str] = []
     for folder in given:
@@ -103,8 +123,8 @@ def find_runs(given: list[Path]) -> tuple[dict[str, Path], list[str]]:
         for child in sorted(path for path in folder.iterdir() if path.is_dir()):
             if is_run(child):
                 found.append(child)
-            elif child.name != "comparison" and not child.name.startswith("."):
-                foreign.append(f"{child.name}: no run folder")
+            elif child.name != REPORT and not child.name.startswith("."):
+                foreign.append(f"{child.name}: not a run folder")
     found = list(dict.fromkeys(found))
     several = len({path.name for path in found}) < len(found)
     names = [f"{p.parent.name}/{p.name}" if several else p.name for p in found]
@@ -117,24 +137,24 @@ def read_outcome(folder: Path) -> tuple[dict[str, Any], str]:
     """What is in result.json, or why the run takes no part."""
     path = folder / "result.json"
     if not path.exists():
-        return {}, "unfinished (running, or killed)"
+        return {}, "unfinished (still running, or killed)"
     try:
         result = json.loads(path.read_text("utf-8"))
         status = result["status"]
     except (ValueError, KeyError, TypeError):
-        return {}, "result.json cannot be read"
+        return {}, "result.json is not readable"
     if status == "interrupted":
         return {}, "unfinished (interrupted)"
     if status not in ("finished", "diverged", "failed"):
         return {}, f"unknown status {status}"
     config = folder / ".hydra/config.yaml"
-    if not result.get("config") and config.exists():  # a failed job writes no configuration
+    if not result.get("config") and config.exists():
         result["config"] = yaml.safe_load(config.read_text("utf-8"))
     return result, ""
 
 
 def read_curves(path: Path) -> pd.DataFrame:
-    """metrics.csv, one column a name; a row that a kill cut short is left out."""
+    """metrics.csv with one column per name; a row that a kill cut short is left out."""
     text = path.read_text("utf-8") if path.exists() else ""
     text = text[: text.rfind("\n") + 1]
     if text.count("\n") < 2:
@@ -148,7 +168,8 @@ def row_of(result: dict[str, Any], curves: pd.DataFrame, folder: Path) -> dict[s
     """One row of the table of runs."""
     numbers = {k: float("nan") if result.get(k) is None else float(result[k]) for k in NUMBERS}
     row: dict[str, Any] = {key: result.get(key) for key in FACTS} | numbers
-    row["folder"], row["sweep"] = str(folder), folder.parent.name
+    row["folder"] = str(folder)
+    row["sweep"] = folder.parent.name
     row["failure"] = failure(result, curves)
     row["spike"] = not row["failure"] and spiked(curves, numbers["loss_initial"])
     steps = numbers["steps"]
@@ -157,29 +178,60 @@ def row_of(result: dict[str, Any], curves: pd.DataFrame, folder: Path) -> dict[s
     return row
 
 
-def all_flat(configs: dict[str, tuple[dict[str, Any], list[str], Path]]) -> dict[str, Flat]:
+def table_of(rows: dict[str, dict[str, Any]], flat: dict[str, Flat]) -> pd.DataFrame:
+    """The table of runs, with the length and the peak learning rate of each."""
+    table = pd.DataFrame.from_dict(rows, orient="index")
+    for column, key in (("max_steps", LENGTH), ("lr", RATE)):
+        known = {run: config.get(key) for run, config in flat.items()}
+        table[column] = pd.to_numeric(pd.Series(known, dtype=object), errors="coerce")
+    return table
+
+
+def all_flat(stored: dict[str, Stored]) -> dict[str, Flat]:
     """Dotted configurations; a run that failed before it stored one borrows from its sweep."""
     flat = {
-        name: flat_config(config, overrides)
-        for name, (config, overrides, _) in configs.items()
-        if config
+        name: flat_config(run.config, run.overrides) for name, run in stored.items() if run.config
     }
-    for name, (config, overrides, sweep) in configs.items():
-        if not config:
-            known = [
-                (configs[other][1], flat[other])
-                for other in flat
-                if configs[other][0] and configs[other][2] == sweep
+    known = dict(flat)
+    for name, run in stored.items():
+        if not run.config:
+            siblings = [
+                (stored[other].overrides, config)
+                for other, config in known.items()
+                if stored[other].sweep == run.sweep
             ]
-            flat[name] = from_siblings(overrides, known)
-    return {name: flat[name] for name in configs}
+            flat[name] = from_siblings(run.overrides, siblings)
+    return {name: flat[name] for name in stored}
 
 
-def claims_of(configs: dict[str, tuple[dict[str, Any], list[str], Path]]) -> list[dict[str, Any]]:
+def typed_keys(stored: dict[str, Stored]) -> dict[str, list[str]]:
+    """The keys of all command lines, each with its different overrides."""
+    typed: dict[str, list[str]] = {}
+    for override in dict.fromkeys(o for run in stored.values() for o in run.overrides):
+        typed.setdefault(key_of(override), []).append(override)
+    return typed
+
+
+def command_lines(stored: dict[str, Stored]) -> list[str]:
+    """The commands that made the runs: a sweep's own, or that of each single run."""
+    lines = []
+    for sweep in dict.fromkeys(run.sweep for run in stored.values()):
+        kept = sweep / "multirun.yaml"
+        if kept.exists():
+            given = yaml.safe_load(kept.read_text("utf-8"))["hydra"]["overrides"]
+            typed = [word for word in given["hydra"] if word != "hydra.mode=MULTIRUN"]
+            flag = ["-m"] if len(typed) < len(given["hydra"]) else []
+            lines.append([*flag, *given["task"], *typed])
+        else:
+            lines += [run.overrides for run in stored.values() if run.sweep == sweep]
+    return list(dict.fromkeys(shlex.join(["python", "train.py", *words]) for words in lines))
+
+
+def claims_of(stored: dict[str, Stored]) -> list[dict[str, Any]]:
     """The claims that the runs' studies state, each once."""
     claims: list[dict[str, Any]] = []
-    for config, overrides, _ in configs.values():
-        if any(key_of(override) == "claims" for override in overrides):
-            continue  # fixed before the run, in a file: not on a command line
-        claims += [claim for claim in config.get("claims") or [] if claim not in claims]
+    for run in stored.values():
+        if any(key_of(override) == "claims" for override in run.overrides):
+            continue  # claims are fixed before the run, in a file: not on a command line
+        claims += [claim for claim in run.config.get("claims") or [] if claim not in claims]
     return claims

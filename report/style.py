@@ -31,6 +31,7 @@ STYLE: Any = {
     "text.parse_math": False,  # a condition's name is no formula
     "text.color": INK,
     "axes.labelcolor": INK,
+    "axes.labelsize": 10.5,
     "axes.edgecolor": INK,
     "axes.facecolor": "none",
     "axes.spines.top": False,
@@ -120,7 +121,7 @@ def name_lines(figure: Figure, axes: Axes) -> None:
             xytext=(1.05, place),
             textcoords="axes fraction",
             va="center",
-            arrowprops={"arrowstyle": "-", "color": line.get_color(), "shrinkA": 1, "shrinkB": 2},
+            arrowprops={"arrowstyle": "-", "linestyle": ":", "color": line.get_color()},
             annotation_clip=False,
         )
 
@@ -162,7 +163,7 @@ def add_legend(figure: Figure, axes: Axes) -> None:
     handles, labels = axes.get_legend_handles_labels()
     if handles:
         columns = 3 if max(map(len, labels)) < 16 else 2 if max(map(len, labels)) < 26 else 1
-        figure.set_figheight(figure.get_figheight() + 0.2 * -(-len(labels) // columns))
+        figure.set_figheight(figure.get_figheight() + 0.15 + 0.21 * -(-len(labels) // columns))
         figure.legend(handles, labels, loc="outside lower center", ncols=columns, fontsize=10)
 
 

@@ -1,4 +1,4 @@
-"""One row a condition: its losses, its paired difference to the baseline, its failures, its cost."""
+"""One row per condition: its losses, its paired difference to the baseline, its failures."""
 
 from collections import Counter
 
@@ -6,11 +6,14 @@ import numpy as np
 import pandas as pd
 
 from report.failures import OF_TRAINING
-from report.intervals import Interval, crossing, fisher, holm, interval, noise_floor
-from report.study import Study
+from report.group import Study
+from report.intervals import Interval, fisher, holm, interval, noise_floor, steps_to_target
 
-LOSSES = ["val_best", "val_final", "test_best", "test_final", "train_final", "gap"]
-LOSSES += ["val_reestimated", "val_batch", "leak"]  # of norms with batch statistics
+LOSSES = [
+    *("val_best", "val_final", "test_best", "test_final", "train_final", "gap"),
+    *("val_reestimated", "val_batch", "leak"),  # of norms with batch statistics
+]
+MEDIANS = ("tokens_per_second", "step_seconds", "seconds", "params", "norm_params")
 
 
 def summarize(study: Study, level: float = 0.95) -> pd.DataFrame:
@@ -19,11 +22,11 @@ def summarize(study: Study, level: float = 0.95) -> pd.DataFrame:
     Args:
         study: the runs in order.
         level: of the differences' intervals: 1 - 0.05/k where the study made k claims, so that
-            the table cannot say other than the verdicts do. A mean's own interval is at 95 %.
+            the table cannot contradict the verdicts. A mean's own interval is at 95 %.
 
     Returns:
-        Losses in nats a character, `step_seconds` in seconds. A condition with any failed run has no
-        mean, no interval and no difference: what is left would be the lucky seeds.
+        Losses in nats per character, `step_seconds` in seconds. A condition with any failed run has
+        no mean, no interval and no difference: what is left would be the lucky seeds.
     """
     rows = {condition: row_of(study, condition, level) for condition in study.conditions}
     table = pd.DataFrame.from_dict(rows, orient="index")
@@ -33,31 +36,42 @@ def summarize(study: Study, level: float = 0.95) -> pd.DataFrame:
 
 def row_of(study: Study, condition: str, level: float) -> dict[str, object]:
     """One condition."""
-    runs = study.of(condition)
-    kinds = Counter(kind for kind in runs.failure if kind)
-    failed = sum(kinds.values())
-    mean = interval(runs[study.metric] if not failed else [])
+    runs, whole = study.of(condition), not study.failed[condition]
+    mean = interval(runs[study.metric] if whole else [])
     base = study.baselines[condition]
+    ran = runs[runs.failure != "error"]
     apart = difference(study, condition, base, level)
-    row: dict[str, object] = {key: study.settings[condition].get(key) for key in study.keys}
-    row |= {"lr": only(runs.lr), "max_steps": only(runs.max_steps)}
-    row |= {"n": len(runs), "failed": failed, "failures": told(kinds), "spikes": runs.spike.sum()}
-    row |= {"mean": mean.mean, "low": mean.low, "high": mean.high, "sd": mean.sd}
-    row |= {"baseline": base, "pairs": apart.n, "difference": apart.mean}
-    row |= {"difference_low": apart.low, "difference_high": apart.high}
-    row |= {"detectable": apart.half, "p": apart.p, "p_failing": failing(study, condition, base)}
-    row |= {name: runs[name].mean() if not failed else np.nan for name in LOSSES}
-    row["val_best_step"] = runs.val_best_step.median() if not failed else np.nan
-    row["first_at_baseline"] = first_at_baseline(study, condition, base) if not failed else np.nan
-    trained = runs[runs.failure != "error"]
-    for name in ("tokens_per_second", "step_seconds", "seconds", "params", "norm_params"):
-        row[name] = trained[name].median()
-    return row
+    of_settings = {key: study.settings[condition].get(key) for key in study.keys}
+    return of_settings | {
+        "lr": only(runs.lr),
+        "max_steps": only(runs.max_steps),
+        "n": len(runs),
+        "failed": study.failed[condition],
+        "failures": told(runs.failure),
+        "spikes": runs.spike.sum(),
+        "mean": mean.mean,
+        "low": mean.low,
+        "high": mean.high,
+        "sd": mean.sd,
+        "baseline": base,
+        "pairs": apart.n,
+        "difference": apart.mean,
+        "difference_low": apart.low,
+        "difference_high": apart.high,
+        "detectable": apart.half,
+        "p": apart.p,
+        "p_failing": failing(study, condition, base),
+        **{name: runs[name].mean() if whole else np.nan for name in LOSSES},
+        "val_best_step": runs.val_best_step.median() if whole else np.nan,
+        "first_at_baseline": first_at_baseline(study, condition, base) if whole else np.nan,
+        **{name: ran[name].median() for name in MEDIANS},
+    }
 
 
-def told(kinds: Counter[str]) -> str:
+def told(failures: "pd.Series[str]") -> str:
     """`2 non-finite, 1 failed to learn`."""
-    return ", ".join(f"{count} {kind}" for kind, count in sorted(kinds.items()))
+    counts = Counter(kind for kind in failures if kind)
+    return ", ".join(f"{count} {kind}" for kind, count in sorted(counts.items()))
 
 
 def only(values: "pd.Series[float]") -> float:
@@ -70,11 +84,9 @@ def difference(
     study: Study, condition: str, base: str | None, level: float, log: bool = False
 ) -> Interval:
     """The condition's metric minus the baseline's, seed by seed over the seeds that both have."""
-    if base is None:
+    if base is None or study.failed[condition] or study.failed[base]:
         return interval([])
     mine, theirs = study.of(condition), study.of(base)
-    if (mine.failure != "").any() or (theirs.failure != "").any():
-        return interval([])
     pairs = pd.concat([mine[study.metric], theirs[study.metric]], axis=1, join="inner").dropna()
     values = np.log(pairs.to_numpy()) if log else pairs.to_numpy()
     return interval(values[:, 0] - values[:, 1], level)
@@ -83,7 +95,7 @@ def difference(
 def failing(study: Study, condition: str, base: str | None) -> float:
     """Fisher's exact p, two-sided, that condition and baseline fail equally often.
 
-    A job that raised an error took no part in training, and takes none here.
+    A job that stopped with an error does not count: it says nothing about training.
     """
     if base is None:
         return np.nan
@@ -111,23 +123,23 @@ def first_at_baseline(study: Study, condition: str, base: str | None) -> float:
     In steps; NaN where the median seed never gets there. Inside one run the rate has not come
     down yet, so a schedule of that length would do better: a speed-up is at least this.
     """
-    theirs = study.of(base or condition)
-    theirs = theirs[theirs.failure == ""]
+    theirs = study.trained(base or condition)
     steps = []
     for seed, run in study.of(condition).run.items():
         if seed not in theirs.index:
             continue
         target, loss = evaluations(study, theirs.run[seed]), evaluations(study, run)
         if len(target):
-            steps.append(crossing(loss.index.to_numpy(), loss.to_numpy(), target.iloc[-1]))
+            first = steps_to_target(loss.index.to_numpy(), loss.to_numpy(), target.iloc[-1])
+            steps.append(first)
     middle = float(np.median(steps)) if steps else np.inf
     return middle if np.isfinite(middle) else np.nan
 
 
 def floor_of(study: Study) -> tuple[str, float, Interval] | None:
-    """The first baseline against itself on other seeds; None if it has a failed run or 1 seed."""
+    """The first baseline against itself on other seeds; None with a failed run or under 3 seeds."""
     base = study.conditions[0]
     runs = study.of(base)
-    if (runs.failure != "").any() or len(runs) < 3:
+    if study.failed[base] or len(runs) < 3:
         return None
     return base, *noise_floor(runs[study.metric].to_numpy())

@@ -1,194 +1,327 @@
-"""The tables of what the runs came to: conditions, seeds, losses, batch statistics, cost."""
+"""The report's tables: conditions, seeds, losses, batch statistics, rates, steps and claims."""
 
 import math
-from collections.abc import Iterable
+from typing import Any
 
 import pandas as pd
 
-from report.cells import NOTHING, Table, between, marked, number, p_value, percent
-from report.content import Content
-from report.study import METRIC
-from report.study_tables import planned, rates, steps, verdicts
+from report.claims import Claim, Verdict
+from report.formatting import NOTHING, Table, between, number, p_value, percent
+from report.group import METRIC
+from report.judge import Judged
+from report.settings import settings
 
 
-def comparison(content: Content) -> Table | None:
+def all_tables(judged: Judged) -> list[Table]:
+    """Those that the runs have numbers for, in the page's order."""
+    of_reported = [comparison(judged), seeds(judged), losses(judged), readings(judged)]
+    if judged.study.reported.empty:
+        of_reported = [None] * len(of_reported)
+    main, each, every, read = of_reported
+    order = [claims(judged), main, each, rates(judged), steps(judged), every, read, plan(judged)]
+    return [table for table in [*order, settings(judged)] if table is not None]
+
+
+def comparison(judged: Judged) -> Table:
     """The main table: each condition, and how far it is from its baseline."""
-    if content.study.reported.empty:
-        return None
-    table, bases = content.summary, set(content.summary.baseline.dropna())
     rows = []
-    for condition, row in table.iterrows():
+    for condition, row in judged.summary.iterrows():
         paired = pd.notna(row.baseline) and row.pairs not in (0, row.n)
-        cells = [marked(content, str(condition)), f"{row.n}" + f" ({row.pairs} pairs)" * paired]
+        n = f"{row.n} ({row.pairs} pairs)" if paired else f"{row.n}"
         rate = f"{row.lr:g}" if pd.notna(row.lr) else NOTHING
-        if row.failed:
-            rows.append([*cells, f"{row.failed} of {row.n} failed", row.failures, "", "", rate])
-            continue
-        half = (row.high - row.low) / 2
-        apart = f"{number(row.difference, sign=True)} "
-        apart += between(row.difference_low, row.difference_high)
-        mean = number(row["mean"]) + (f" ± {number(half)}" if pd.notna(half) else "")
-        if pd.isna(row.baseline) and str(condition) in bases:
-            rows.append([*cells, mean, "baseline", "", "", rate])
-        else:
-            seen = [apart.strip(), number(row.detectable), p_value(row.p_holm)]
-            rows.append([*cells, mean, *seen, rate])
-    columns = ["condition", "n", f"{metric_name(content)} ± 95 %"]
-    columns += [f"difference [{percent(content.level)}]", "detectable", "p (Holm)", "peak LR"]
-    return Table("Comparison", columns, rows, comparison_caption(content))
+        rows.append([str(condition), n, *comparison_cells(judged, str(condition), row), rate])
+    columns = ["condition", "n", f"{judged.study.metric_name} ± 95 %"]
+    columns += [f"difference [{percent(judged.level)}]", "detectable", "p (Holm)", "peak LR"]
+    caption = (
+        f"Mean {judged.study.metric_name} in nats per character over n seeds, and its difference "
+        f"to the baseline, taken seed by seed, with a {percent(judged.level)} interval. An "
+        "observed difference smaller than “detectable” cannot be told from 0."
+    )
+    return Table("comparison", "Comparison", columns, rows, caption, comparison_details(judged))
 
 
-def metric_name(content: Content) -> str:
-    """What conditions are compared by."""
-    return "test loss" if content.study.metric == METRIC else "best validation loss"
+def comparison_cells(judged: Judged, condition: str, row: "pd.Series[Any]") -> list[str]:
+    """Mean, difference, smallest detectable difference and p of one condition."""
+    if row.failed:
+        return [f"{row.failed} of {row.n} failed", row.failures, "", ""]
+    half = (row.high - row.low) / 2
+    mean = number(row["mean"]) + (f" ± {number(half)}" if pd.notna(half) else "")
+    baselines = judged.study.baselines
+    if baselines[condition] is None and condition in baselines.values():
+        return [mean, "baseline", "", ""]
+    ends = between(row.difference_low, row.difference_high)
+    apart = f"{number(row.difference, sign=True)} {ends}".strip()
+    return [mean, apart, number(row.detectable), p_value(row.p_holm)]
 
 
-def comparison_caption(content: Content) -> str:
-    """What the columns are."""
+def comparison_details(judged: Judged) -> str:
+    """What the columns are, exactly."""
     what = "Best validation loss"
-    if content.study.metric == METRIC:
-        what = "Test loss (whole split) of the checkpoint with the lowest validation loss"
-    m, level = int(content.summary.p.notna().sum()), percent(content.level)
+    if judged.study.metric == METRIC:
+        what = "The test loss is that of the whole split, of the checkpoint with the lowest "
+        what += "validation loss"
+    m, level = int(judged.summary.p.notna().sum()), percent(judged.level)
     text = (
-        f"{what}, in nats per character: mean over n seeds, with the half-width of its 95 % "
-        "Student t interval. Whether two such intervals overlap does not say whether the paired "
-        "difference is 0. The difference is paired: for each seed the loss minus the baseline's "
-        "with that seed (same batches and, norms aside, same initial weights); mean and "
+        f"{what}. After ± comes half the width of the mean's own 95 % Student t interval. Whether "
+        "two such intervals overlap does not say whether the paired difference is 0. The "
+        "difference is paired: for each seed it is the loss minus the baseline's with that seed "
+        "(same batches and, norms aside, same initial weights); the table gives the mean and the "
         f"{level} t interval of these n differences, which are taken to be roughly normal. "
-        "Detectable: half that interval's width; an observed difference smaller than this cannot "
-        "be told from 0, and a true one of just this size would be found in little more than half "
-        "of such studies."
+        "Detectable is half the width of that interval; a true difference of just this size would "
+        "be found in little more than half of such studies."
     )
     if m > 1:
         text += (
-            f" p: two-sided paired t test, adjusted by Holm for the {m} comparisons of this table. "
-            f"The intervals are each at {level} for its own comparison, so one may leave out 0 "
-            "while p, which answers for all of them together, stays above 0.05."
+            f" p is that of a two-sided paired t test, adjusted by Holm for the {m} comparisons of "
+            f"this table. Each interval is at {level} for its own comparison, so one may leave out "
+            "0 while p, which answers for all of them together, stays above 0.05."
         )
     elif m:
-        text += " p: two-sided paired t test."
-    return f"{text} LR: learning rate.{floor_sentence(content)}"
+        text += " p is that of a two-sided paired t test."
+    return f"{text} LR is the learning rate.{floor_sentence(judged)}"
 
 
-def floor_sentence(content: Content) -> str:
+def floor_sentence(judged: Judged) -> str:
     """How far runs of one condition lie apart by their seeds alone."""
-    if content.floor is None:
+    if judged.floor is None:
         return ""
-    base, reach, itself = content.floor
-    row = content.summary.loc[base]
+    base, reach, itself = judged.floor
+    row = judged.summary.loc[base]
     text = (
-        f" Noise floor: the losses of {base} have an SD of {number(row.sd)} over its {row.n} "
-        "seeds; two further single runs of it are predicted to end within "
-        f"{number(reach)} of each other (95 % prediction interval, wide where the SD rests on few "
+        f" Noise floor: the losses of {base} have a standard deviation of {number(row.sd)} over "
+        f"its {row.n} seeds; two further single runs of it are predicted to end within "
+        f"{number(reach)} of each other (a 95 % prediction interval, which is wide with few "
         "seeds). The differences above are between means."
     )
     if pd.notna(itself.low):
-        text += f" Half of its seeds against the other half: {number(itself.mean, sign=True)} "
-        text += f"{between(itself.low, itself.high)}."
+        ends = between(itself.low, itself.high)
+        text += f" Half of its seeds minus the other half: {number(itself.mean, sign=True)} {ends}."
     return text
 
 
-def seeds(content: Content) -> Table | None:
+def seeds(judged: Judged) -> Table:
     """Every run's own number."""
-    study = content.study
-    if study.reported.empty:
-        return None
+    study = judged.study
     order = sorted(study.reported.seed.dropna().unique())
     rows = []
     for condition in study.conditions:
         runs = study.of(condition)
         cells = [seed_cell(runs.loc[s], study.metric) if s in runs.index else "" for s in order]
-        rows.append([marked(content, condition), *cells])
-    name = metric_name(content)
+        rows.append([condition, *cells])
     caption = (
-        f"The {name} of each run, nats per character; of a failed one how it failed, and its final "
-        "validation loss if it has one."
+        f"The {study.metric_name} of each run, in nats per character. A run that failed has the "
+        "kind of its failure, and its final validation loss if there is one."
     )
-    return Table("Each seed", ["condition", *(f"seed {s:.0f}" for s in order)], rows, caption)
+    columns = ["condition", *(f"seed {s:.0f}" for s in order)]
+    return Table("seeds", "Each seed", columns, rows, caption)
 
 
-def seed_cell(run: pd.Series, metric: str) -> str:
+def seed_cell(run: "pd.Series[Any]", metric: str) -> str:
     """A run's loss, or its failure."""
     if not run.failure:
         return number(run[metric])
     return str(run.failure) + (f" {number(run.val_final)}" if pd.notna(run.val_final) else "")
 
 
-def losses(content: Content) -> Table | None:
+def losses(judged: Judged) -> Table:
     """Every loss, also in bits."""
-    if content.study.reported.empty:
-        return None
     names = {
-        "val_best": "best validation", "val_best_step": "at step", "val_final": "final validation",
-        "test_best": "test at best", "test_final": "test at end",
-        "train_final": "training, eval mode", "gap": "gap",
-    }  # fmt: skip
+        "val_best": "best validation",
+        "val_best_step": "at step",
+        "val_final": "final validation",
+        "test_best": "test at best",
+        "test_final": "test at end",
+        "train_final": "training, eval mode",
+        "gap": "gap",
+    }
     rows = []
-    for condition, row in content.summary.iterrows():
+    for condition, row in judged.summary.iterrows():
         cells = [number(row[n], 0 if n == "val_best_step" else 3, n == "gap") for n in names]
-        bits = row["test_best"] if pd.notna(row["test_best"]) else row["val_best"]
-        spikes = f"{row.spikes}" if row.spikes else "0"
-        cells += [number(bits / math.log(2)), spikes, number(row.first_at_baseline, 0)]
-        rows.append([marked(content, str(condition)), *cells])
+        bits = row.test_best if pd.notna(row.test_best) else row.val_best
+        cells += [number(bits / math.log(2)), f"{row.spikes:.0f}"]
+        rows.append([str(condition), *cells, number(row.first_at_baseline, 0)])
     columns = ["condition", *names.values(), "bits", "spikes", "reaches baseline"]
     caption = (
-        "Means over seeds (at step: the median), nats per character. Best validation is over the "
-        "evaluations' windows; final validation and test losses are over whole splits, the "
-        "training loss over evenly spaced windows of the training split. Gap: final validation "
-        "minus training loss, both in evaluation mode. Bits: test loss at the best step (without "
-        "a test split the best validation loss) in bits per character. Spikes: runs whose training "
-        "loss, after the first tenth, rose above its start or to twice its minimum and came down "
-        "again. Reaches baseline: the first evaluation, in steps (median over seeds), at or below "
-        "the baseline's last of the same seed; –: half the seeds or more never do. The learning "
-        "rate is still high there, so a run whose whole schedule is that long would likely end "
-        "lower: the speed-up is at least about this."
+        "Means over seeds, in nats per character; the gap is the final validation loss minus the "
+        "training loss, both in evaluation mode."
     )
-    return Table("Losses", columns, rows, caption)
+    details = (
+        "Best validation is over the evaluations' windows, and at step is the median of the steps "
+        "where it was found. The final validation and test losses are over whole splits, the "
+        "training loss is over evenly spaced windows of the training split. Bits: the test loss at "
+        "the best step (without a test split the best validation loss) in bits per character. "
+        "Spikes: how many runs had a training loss that, after the first tenth of the run, rose "
+        "above its start or to twice its minimum and came down again. Reaches baseline: the first "
+        "evaluation, in steps (median over seeds), at or below the baseline's last one of the same "
+        "seed; – means that half of the seeds or more never get there. The learning rate is still "
+        "high at that step, so a run whose whole schedule is that long would likely end lower: "
+        "the speed-up is at least about this."
+    )
+    return Table("losses", "Losses", columns, rows, caption, details)
 
 
-def readings(content: Content) -> Table | None:
+def readings(judged: Judged) -> Table | None:
     """BatchNorm read three ways, and its leak."""
-    if content.study.reported.empty:
-        return None
     rows = []
-    for condition in content.study.conditions:
-        every = content.study.of(condition)
+    for condition in judged.study.conditions:
+        every = judged.study.of(condition)
         read = every.dropna(subset=["val_batch"])
-        mean = read[["val_final", "val_reestimated", "val_batch"]].mean()
+        if read.empty:
+            continue
         n = f"{len(read)}" if len(read) == len(every) else f"{len(read)} of {len(every)}"
-        leak = number(read.leak.mean(), 4, sign=True)
-        rows += [[marked(content, condition), n, *map(number, mean), leak]] * (len(read) > 0)
+        means = [
+            number(read[name].mean()) for name in ("val_final", "val_reestimated", "val_batch")
+        ]
+        rows.append([condition, n, *means, number(read.leak.mean(), 4, sign=True)])
     if not rows:
         return None
     columns = ["condition", "n", "running", "re-estimated", "batch", "leak"]
     caption = (
-        "Norms with batch statistics: final validation loss read three ways, and the leak; means "
-        "over the n runs that ended with these readings, even if they count as failed: then this "
-        "may say why. Nats per character. Running: the statistics that training kept, as in all "
-        "other tables. Re-estimated: their averages over training batches with the final weights. "
-        "Batch: each batch's own, in batches of the training size, on which they depend; as in "
-        "training, later characters are in them. Leak: how much such characters lower the loss in "
-        "training: that of the same predictions after all later text was replaced, minus theirs. "
-        "Training minus evaluation loss is something else: it holds the running statistics' error."
+        "The final validation loss of norms with batch statistics, read three ways, and the leak, "
+        "in nats per character. The leak is how much later characters lower the loss in training."
     )
-    return Table("Batch statistics", columns, rows, caption)
+    details = (
+        "Means over the n runs that ended with these readings, even if they count as failed: then "
+        "this table may say why. Running: with the statistics that training kept, as in all other "
+        "tables. Re-estimated: with their averages over training batches and the final weights. "
+        "Batch: with each batch's own statistics, in batches of the training size, on which they "
+        "depend; as in training, they include later characters. Leak: the training loss of the "
+        "same predictions after all later text was replaced by other text, minus the training loss "
+        "itself. The training loss minus the evaluation loss is something else: it also holds the "
+        "error of the running statistics."
+    )
+    return Table("readings", "Batch statistics", columns, rows, caption, details)
 
 
-def cost(content: Content) -> Table | None:
-    """Speed and size."""
-    if content.study.reported.empty:
+def rates(judged: Judged) -> Table | None:
+    """Where each optimum lies."""
+    if not judged.tuned:
         return None
     rows = []
-    for condition, row in content.summary.iterrows():
-        cells = [number(row.step_seconds * 1000, 2), number(row.tokens_per_second, 0)]
-        cells += [number(row.seconds, 1), number(row.params, 0), number(row.norm_params, 0)]
-        rows.append([marked(content, str(condition)), *cells])
-    columns = ["condition", "ms per step", "characters/s", "seconds", "parameters", "in norms"]
-    caption = "Medians over runs; seconds of training, without evaluations and checkpoints."
-    return Table("Cost", columns, rows, caption)
+    for entry in judged.tuned:
+        tried = f"{len(entry.rates)}: {entry.rates.index.min():g} to {entry.rates.index.max():g}"
+        failed = f"{entry.rates.failed.sum()} of {entry.rates.n.sum()}"
+        best = [f"{entry.best:g}", number(entry.rates.capped.min())]
+        widths = [number(entry.basin, 2), number(entry.sensitivity)]
+        rows.append([entry.condition, *best, tried, failed, *widths])
+    columns = ["condition", "best rate", "loss there", "tried", "failed", "basin", "sensitivity"]
+    on = list(dict.fromkeys(entry.on for entry in judged.tuned))
+    title = f"Learning rates, on {on[0]}"
+    if len(on) > 1:
+        title = "Learning rates"
+        columns.append("on")
+        rows = [[*row, entry.on] for row, entry in zip(rows, judged.tuned, strict=True)]
+    caption = (
+        "Mean over seeds of the best validation loss, in nats per character, at the learning rate "
+        "where it is lowest. A run that failed counts with its last loss, but at most with its "
+        "loss at the start."
+    )
+    details = (
+        "Basin: how many powers of ten around the best rate stay within 0.02 nats of it. "
+        "Sensitivity: the mean over the rates tried of min(loss, loss at the start), minus the "
+        "best loss (Wortsman et al. 2023); it can be compared only over the same rates."
+    )
+    return Table("rates", title, columns, rows, caption, details)
 
 
-def all_tables(content: Content) -> Iterable[Table]:
-    """In the page's order."""
-    every = (verdicts, comparison, seeds, rates, steps, losses, readings, cost, planned)
-    return [table for make in every if (table := make(content)) is not None]
+def steps(judged: Judged) -> Table | None:
+    """Steps to the baseline's final loss from complete schedules."""
+    if judged.steps is None:
+        return None
+    rows = []
+    for condition, row in judged.steps.iterrows():
+        needed = "not reached" if math.isinf(row.steps) else number(row.steps, 0)
+        ratio = f"{row.bound} {number(row.ratio, 2)} {between(row.low, row.high, 2, False)}"
+        shown = "baseline" if condition == judged.study.conditions[0] else ratio.strip()
+        rows.append([str(condition), f"{row.n:.0f}", needed, shown])
+    caption = (
+        "The smallest number of steps whose own complete schedule ends at or below the final "
+        "validation loss of the baseline's full length (median over seeds). A ratio above 1 means "
+        "that more steps are needed than the baseline needs."
+    )
+    details = (
+        "Each seed has its own target, the baseline's loss with that seed. The ratio to the "
+        "baseline's steps is a geometric mean with a 95 % interval from the log scale. A loss that "
+        "is missed by less than the scatter between seeds counts as not reached."
+    )
+    columns = ["condition", "n", "steps", "ratio"]
+    return Table("steps", "Steps to the baseline's loss", columns, rows, caption, details)
+
+
+def claims(judged: Judged) -> Table | None:
+    """The study's claims and their verdicts."""
+    if not judged.verdicts:
+        return None
+    rows = [claim_row(verdict) for verdict in judged.verdicts]
+    level, k = percent(judged.level), len(rows)
+    caption = (
+        "The study stated these claims before it ran. A claim is supported if its whole interval "
+        "lies beyond the margin (for “within ±”: inside it), refuted if the interval lies wholly "
+        "on the other side, and undecided otherwise."
+    )
+    details = (
+        "Each claim is a weighted sum over conditions (of logarithms where it is a ratio), taken "
+        f"seed by seed, with its {level} interval: 1 − 0.05/{k} (Bonferroni), so that all {k} "
+        "intervals hold together with at least 95 % confidence."
+    )
+    columns = ["claim", "verdict", f"found [{level}]", "expected", "source"]
+    return Table("claims", "Claims", columns, rows, caption, details, [1, 4])
+
+
+def claim_row(verdict: Verdict) -> list[str]:
+    """A claim, its verdict with a reason, what was found, what was expected, and who says so."""
+    claim, found, linear = verdict.claim, verdict.found, verdict.claim.scale == "linear"
+    change = float if linear else math.exp
+    ends = between(change(found.low), change(found.high), 3, linear)
+    value = f"{number(change(found.mean), 3, linear)} {ends}".strip()
+    reason = f"({verdict.reason})" if verdict.reason else ""
+    return [claim.name, f"{verdict.verdict} {reason}".strip(), value, expected(claim), claim.source]
+
+
+def expected(claim: Claim) -> str:
+    """`below −0.020`, `within ±0.01`, `within a factor of 1.01`, `fails more often`."""
+    if claim.expect == "fails":
+        return "fails more often"
+    if claim.expect == "less":
+        edge = (
+            number(-claim.margin) if claim.scale == "linear" else f"{math.exp(-claim.margin):.3g}"
+        )
+        return f"below {edge}"
+    if claim.scale == "log":
+        return f"within a factor of {math.exp(claim.margin):.3g}"
+    return f"within ±{claim.margin:g}"
+
+
+def plan(judged: Judged) -> Table | None:
+    """The seed planner."""
+    if judged.planned is None:
+        return None
+    rows = []
+    for name, row in judged.planned.iterrows():
+        known = pd.notna(row.sd)
+        numbers = [seeds_cell(row[c], known) for c in ("width", "power", "cautious")]
+        cells = [f"{row.n:.0f}", number(row["mean"], sign=True), number(row.sd), number(row.reach)]
+        rows.append([str(name), *cells, *numbers, row.reason])
+    margin = f"{judged.margin:g}"
+    columns = ["contrast", "n", "found", "SD", "± now", f"seeds for ±{margin}"]
+    columns += ["seeds for 80 %", "cautious", ""]
+    if not any(row[-1] for row in rows):
+        columns = columns[:-1]
+        rows = [row[:-1] for row in rows]
+    caption = (
+        f"Seeds for ±{margin}: until half the width of the {percent(judged.level)} interval is at "
+        "most the margin. Seeds for 80 %: to tell a true difference of the margin from 0 in four "
+        "of five studies."
+    )
+    details = (
+        "SD is the standard deviation of the seed-wise contrast. ± now is half the interval's "
+        "width with the seeds there are. Cautious is the number of seeds for 80 % if the true SD "
+        "is at its upper 80 % confidence limit, since few seeds may flatter it. Ratios are on the "
+        "log scale, with their claim's own margin."
+    )
+    return Table("plan", f"Seeds for a margin of {margin}", columns, rows, caption, details, [8])
+
+
+def seeds_cell(n: float | None, known: bool) -> str:
+    """A number of seeds."""
+    return NOTHING if not known else "over 1000" if pd.isna(n) else f"{n:.0f}"

@@ -171,7 +171,7 @@ class Tune(Sweeper):
         """The best rate so far of each condition, given by a folder of its; None where no job trained."""
         from report.rates import tuned_conditions  # late: pandas takes a second
         from report.read import read_runs
-        from report.study import build_study
+        from report.group import build_study
 
         table = (study := build_study(read_runs(self.folders), "layernorm")).table
         best = {entry.condition: entry.best for entry in tuned_conditions(study)}

@@ -10,7 +10,21 @@ import numpy as np
 import pytest
 import yaml
 
+from report.group import Study, build_study
+from report.judge import Judged, judge
+from report.read import read_runs
+
 START, ENTROPY = 4.0, 3.3  # loss at the start, entropy of single characters
+
+
+def study_of(*folders: Path, baseline: str = "layernorm") -> Study:
+    """The runs of some folders by condition."""
+    return build_study(read_runs(folders), baseline)
+
+
+def judged_of(*folders: Path, baseline: str = "layernorm", margin: float | None = None) -> Judged:
+    """The same with their statistics."""
+    return judge(study_of(*folders, baseline=baseline), margin)
 
 
 def config_of(norm: str, seed: int, **dotted: Any) -> dict[str, Any]:

@@ -16,7 +16,8 @@ import yaml
 
 from report.compare import compare
 from report.console import console_text
-from report.content import gather
+from report.group import build_study
+from report.judge import judge
 from report.notes import tuning_command
 from report.read import read_runs
 from report.study import build_study

@@ -11,9 +11,10 @@ from hydra import compose
 from hydra.core.override_parser.overrides_parser import OverridesParser
 from omegaconf import DictConfig, OmegaConf
 
-from report.conditions import flat_config, label, swept_keys
-from report.content import gather
-from report.study import without_chosen
+from report.conditions import flat_config, label, swept_keys, without_chosen
+from report.group import build_study
+from report.judge import judge
+from report.read import read_runs
 from run.folder import key_of, read_result
 from sweep.callback import Sweep
 from sweep.tuning import Tune, plan
@@ -84,9 +85,9 @@ def test_each_norm_ends_at_its_own_best_rate_on_the_same_budget(
         assert {j["seed"] for j in tuning} == {"101", "102"}
     refined = {j["optimizer.lr"] for j in jobs[16:24] if j["norm"] == "layernorm"}
     assert refined == {"0.00283", "0.00566"}
-    content = gather([tmp_path])
+    content = judge(build_study(read_runs([tmp_path]), "layernorm"))
     assert {entry.condition: entry.best for entry in content.tuned} == rates
-    assert not content.headline.unjudged
+    assert not content.unjudged
     assert set(content.study.reported.seed) == {1, 2, 3}
 
 

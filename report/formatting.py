@@ -1,11 +1,9 @@
-"""What the report's tables are made of: text cells, for the console and the page alike."""
+"""How the report writes numbers: tables of text cells, for the console and the page alike."""
 
 from dataclasses import dataclass, field
 from typing import Any
 
 import pandas as pd
-
-from report.content import Content
 
 NOTHING = "–"
 
@@ -14,18 +12,31 @@ NOTHING = "–"
 class Table:
     """Cells as they are shown; the first column is text, the others are numbers.
 
-    `text_columns` are those whose cells are sentences and may wrap.
+    Attributes:
+        name: one word, for instance the table's anchor on the page.
+        title: its heading.
+        columns: the headers.
+        rows: the cells. Where the first header is `condition`, the first cells are conditions.
+        caption: what a reader has to know, in at most two sentences.
+        details: everything else that explains the numbers.
+        text_columns: those whose cells are sentences and may wrap.
     """
 
+    name: str
     title: str
     columns: list[str]
     rows: list[list[str]]
     caption: str = ""
+    details: str = ""
     text_columns: list[int] = field(default_factory=list)
 
 
 def number(x: Any, digits: int = 3, sign: bool = False) -> str:
-    """A number, or a dash where there is none."""
+    """A number, or a dash where there is none.
+
+    >>> number(-0.5), number(1234567, 0), number(0.1, 2, sign=True), number(None)
+    ('−0.500', '1,234,567', '+0.10', '–')
+    """
     if x is None or pd.isna(x):
         return NOTHING
     return f"{x:{'+' if sign else ''},.{digits}f}".replace("-", "\N{MINUS SIGN}")
@@ -43,12 +54,17 @@ def p_value(p: Any) -> str:
     return NOTHING if pd.isna(p) else "<0.001" if p < 0.001 else f"{p:.3f}"
 
 
-def marked(content: Content, condition: str) -> str:
-    """The condition's name with the numbers of its footnotes."""
-    numbers = [i for i, note in enumerate(content.notes, 1) if condition in note.conditions]
-    return f"{condition} [{','.join(map(str, numbers))}]" if numbers else condition
-
-
 def percent(level: float) -> str:
     """`95 %`, `98.3 %`."""
     return f"{100 * level:.3g} %"
+
+
+def span(values: "pd.Series[float]") -> str:
+    """`500`, or `300 to 500`."""
+    low, high = values.min(), values.max()
+    return f"{low:.0f}" if low == high else f"{low:.0f} to {high:.0f}"
+
+
+def plural(count: int, noun: str) -> str:
+    """`1 seed`, `2 seeds`."""
+    return f"{count} {noun}{'s' * (count != 1)}"
