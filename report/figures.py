@@ -79,9 +79,11 @@ def differences(name: str, judged: Judged, colours: dict[str, Look]) -> Drawn | 
     bases = {study.baselines[condition] for condition in rows}
     base = bases.pop() if len(bases) == 1 else "its baseline"
     axes.set_xlabel(f"{study.metric_name} minus that of {base}\n(nats per character)")
-    intervals = f", with {percent(judged.level)} intervals" * bool(table.difference_low.notna().any())
+    paired = "Paired by seed"
+    if table.difference_low.notna().any():
+        paired += f", with {percent(judged.level)} intervals"
     caption = (
-        f"Paired by seed{intervals}; the small dots are the single seeds. Left of the line the "
+        f"{paired}; the small dots are the single seeds. Left of the line the "
         "loss is lower than the baseline's."
     )
     return finish(figure, name, "Difference to the baseline", caption)

@@ -216,15 +216,21 @@ def command_lines(stored: dict[str, Stored]) -> list[str]:
     """The commands that made the runs: a sweep's own, or that of each single run."""
     lines = []
     for sweep in dict.fromkeys(run.sweep for run in stored.values()):
-        kept = sweep / "multirun.yaml"
-        if kept.exists():
-            given = yaml.safe_load(kept.read_text("utf-8"))["hydra"]["overrides"]
-            typed = [word for word in given["hydra"] if word != "hydra.mode=MULTIRUN"]
-            flag = ["-m"] if len(typed) < len(given["hydra"]) else []
-            lines.append([*flag, *given["task"], *typed])
-        else:
-            lines += [run.overrides for run in stored.values() if run.sweep == sweep]
+        of_runs = [run.overrides for run in stored.values() if run.sweep == sweep]
+        typed = typed_for(sweep)
+        lines += [typed] if typed else of_runs
     return list(dict.fromkeys(shlex.join(["python", "train.py", *words]) for words in lines))
+
+
+def typed_for(sweep: Path) -> list[str]:
+    """What was typed after train.py for a whole sweep; nothing if Hydra did not store it."""
+    kept = sweep / "multirun.yaml"
+    config = yaml.safe_load(kept.read_text("utf-8")) if kept.exists() else {}
+    given = config.get("hydra", {}).get("overrides", {})
+    own = given.get("hydra", [])
+    flag = ["-m"] if "hydra.mode=MULTIRUN" in own else []
+    others = [word for word in own if word != "hydra.mode=MULTIRUN"]
+    return [*flag, *given.get("task", []), *others]
 
 
 def claims_of(stored: dict[str, Stored]) -> list[dict[str, Any]]:

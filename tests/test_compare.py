@@ -59,6 +59,20 @@ def test_several_sweeps_make_one_table(
     assert (tmp_path / "none/comparison/report.html").exists()
 
 
+def test_the_report_can_be_written_elsewhere(
+    tmp_path: Path,
+    write_sweep: Write,  # noqa: F811
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    write_sweep(tmp_path / "sweep", LOSSES)
+    monkeypatch.chdir(tmp_path)
+    typed(monkeypatch, "sweep", "--out", "elsewhere/here")
+    assert capsys.readouterr().out.rstrip().endswith("page     elsewhere/here/report.html")
+    assert (tmp_path / "elsewhere/here/report.html").exists()
+    assert not (tmp_path / "sweep/comparison").exists()
+
+
 def test_a_margin_asks_for_the_seeds(
     tmp_path: Path,
     write_sweep: Write,  # noqa: F811
@@ -72,14 +86,14 @@ def test_a_margin_asks_for_the_seeds(
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["nowhere"], "error: .*nowhere is no folder; give a sweep's folder or a run's$"),
+        (["nowhere"], "error: .*nowhere is not a folder; give the folder of a sweep or of a run$"),
         (["."], r"error: no run in .* has ended"),
         (
             ["sweep", "--baseline", "dyt"],
             "error: no run of --baseline dyt; there are: layernorm, none",
         ),
-        (["sweep", "--plan", "0"], "error: --plan takes a margin above 0"),
-        (["sweep", "--plan", "nan"], "error: --plan takes a margin above 0"),
+        (["sweep", "--plan", "0"], "error: --plan needs a margin above 0"),
+        (["sweep", "--plan", "nan"], "error: --plan needs a margin above 0"),
     ],
 )
 def test_a_mistake_is_one_line(

@@ -2,6 +2,7 @@
 
 import csv
 import json
+import math
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -14,7 +15,35 @@ from report.group import Study, build_study
 from report.judge import Judged, judge
 from report.read import read_runs
 
+Write = Callable[..., Path]
 START, ENTROPY = 4.0, 3.3  # loss at the start, entropy of single characters
+
+DIFFERENCE = {
+    "name": "BatchNorm ends above LayerNorm",
+    "source": "arXiv:2003.07845",
+    "weights": {"layernorm placement=pre": 1, "batchnorm placement=pre": -1},
+}
+RATIO = {
+    "name": "BatchNorm's loss is a tenth higher",
+    "weights": {"layernorm placement=pre": 1, "batchnorm placement=pre": -1},
+    "scale": "log",
+    "margin": math.log(1.1),
+}
+INTERACTION = {
+    "name": "BatchNorm loses more by post-norm than LayerNorm does",
+    "weights": {
+        "layernorm placement=post": 1,
+        "layernorm placement=pre": -1,
+        "batchnorm placement=post": -1,
+        "batchnorm placement=pre": 1,
+    },
+}
+LOSSES_BY_PLACEMENT = {
+    ("layernorm", "pre"): [2.00, 2.10, 2.20, 2.05],
+    ("layernorm", "post"): [2.05, 2.16, 2.24, 2.10],
+    ("batchnorm", "pre"): [2.30, 2.41, 2.52, 2.36],
+    ("batchnorm", "post"): [2.60, 2.70, 2.80, 2.65],
+}
 
 
 def study_of(*folders: Path, baseline: str = "layernorm") -> Study:
@@ -57,7 +86,7 @@ def losses_of(final: float, steps: int, points: int) -> tuple[np.ndarray, np.nda
 
 
 @pytest.fixture
-def write_run() -> Callable[..., Path]:
+def write_run() -> Write:
     """Write one run folder; `loss` is its final validation loss."""
 
     def written(
@@ -89,16 +118,39 @@ def write_run() -> Callable[..., Path]:
             writer.writerow(["step", "name", "value"])
             writer.writerows(sorted(rows if curves is None else curves, key=lambda row: row[0]))
         fields: dict[str, Any] = {
-            "status": "finished", "error": None, "norm": norm, "placement": "pre", "seed": seed,
-            "overrides": overrides, "config": config, "steps": steps, "tokens": steps * 768,
-            "loss_initial": START, "val_best": loss, "val_best_step": steps, "val_final": loss,
-            "test_final": loss, "test_best": loss, "train_final": loss - 0.1,
-            "seconds": steps * 0.02, "legs": 1, "tokens_per_second": 38_400.0, "params": 100_000,
-            "norm_params": 640, "unigram_entropy": ENTROPY,
-            "causal_in_training": norm != "batchnorm", "causal_at_end": norm != "batchnorm",
-            "python": "3.11", "torch": "2.13.0", "device": "cpu", "threads": 1, "commit": "abc",
-            "dirty": False, "started": f"2026-01-01T00:00:{seed % 60:02}+00:00",
-        }  # fmt: skip
+            "status": "finished",
+            "error": None,
+            "norm": norm,
+            "placement": "pre",
+            "seed": seed,
+            "overrides": overrides,
+            "config": config,
+            "steps": steps,
+            "tokens": steps * 768,
+            "loss_initial": START,
+            "val_best": loss,
+            "val_best_step": steps,
+            "val_final": loss,
+            "test_final": loss,
+            "test_best": loss,
+            "train_final": loss - 0.1,
+            "seconds": steps * 0.02,
+            "legs": 1,
+            "tokens_per_second": 38_400.0,
+            "params": 100_000,
+            "norm_params": 640,
+            "unigram_entropy": ENTROPY,
+            "causal_in_training": norm != "batchnorm",
+            "causal_at_end": norm != "batchnorm",
+            "python": "3.11",
+            "torch": "2.13.0",
+            "lightning": "2.6.6",
+            "device": "cpu",
+            "threads": 1,
+            "commit": "abc",
+            "dirty": False,
+            "started": f"2026-01-01T00:00:{seed % 60:02}+00:00",
+        }
         if result is not None:
             fields |= result
         (folder / "result.json").write_text(json.dumps(fields))
@@ -108,7 +160,7 @@ def write_run() -> Callable[..., Path]:
 
 
 @pytest.fixture
-def write_sweep(write_run: Callable[..., Path]) -> Callable[..., Path]:
+def write_sweep(write_run: Write) -> Write:
     """Write a sweep: {norm: [loss of seed 1, of seed 2, ...]}."""
 
     def written(folder: Path, losses: dict[str, list[float]], **how: Any) -> Path:
@@ -145,3 +197,50 @@ def write_full(write_run: Callable[..., Path]) -> Callable[..., Path]:
         return folder
 
     return written
+
+
+@pytest.fixture
+def claims_sweep(tmp_path: Path, write_run: Write) -> Path:
+    """Two norms in two placements at tuned rates, with three claims."""
+    claims = [DIFFERENCE, RATIO, INTERACTION]
+    for (norm, placement), row in LOSSES_BY_PLACEMENT.items():
+        how: dict[str, Any] = dict(model__placement=placement, claims=claims)
+        for seed, loss in enumerate(row, 1):
+            write_run(tmp_path / f"{norm}-{placement}-{seed}", norm, seed, loss, **how)
+        for rate in (1e-3, 3e-3, 9e-3):
+            folder = tmp_path / f"{norm}-{placement}-{rate}"
+            worse = 3 * abs(math.log10(rate / 3e-3))
+            write_run(folder, norm, 101, 1.5 + worse / 2, optimizer__lr=rate, **how)
+    return tmp_path
+
+
+def diverge(folder: Path) -> None:
+    """Let a run that was written have diverged: it has no final losses."""
+    result = json.loads((folder / "result.json").read_text())
+    losses = dict.fromkeys(("val_final", "test_final", "test_best", "train_final"))
+    (folder / "result.json").write_text(json.dumps(result | {"status": "diverged"} | losses))
+
+
+def write_tuning(
+    folder: Path,
+    write_run: Write,
+    losses: dict[float, list[float | None]],
+    norm: str = "layernorm",
+) -> None:
+    """{rate: losses on seeds 101, 102, ...}; None: it diverged."""
+    for rate, row in losses.items():
+        for seed, loss in enumerate(row, 101):
+            name = folder / f"{rate}-{seed}"
+            run = write_run(name, norm, seed, loss or 2.0, optimizer__lr=rate)
+            if loss is None:
+                diverge(run)
+
+
+def tune(folder: Path, write_run: Write, norm: str, ran_at: float, steps: int = 200) -> None:
+    """Tuning runs whose best rate is 2e-3, and three reported runs at a rate."""
+    for rate in (1e-3, 2e-3, 4e-3):
+        loss = 2 + abs(np.log2(rate / 2e-3))
+        how = {"optimizer__lr": rate, "trainer__max_steps": steps}
+        write_run(folder / f"{norm}-s101-{rate}", norm, 101, loss, **how)
+    for seed in (1, 2, 3):
+        write_run(folder / f"{norm}-s{seed}", norm, seed, 2 + 0.01 * seed, optimizer__lr=ran_at)

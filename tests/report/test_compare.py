@@ -1,8 +1,7 @@
-"""What a reader gets: the console, the files and the page."""
+"""From folders to files and the console: what compare() leaves."""
 
 import json
 import re
-import shlex
 import tracemalloc
 from collections.abc import Callable
 from pathlib import Path
@@ -12,27 +11,14 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import pytest
-import yaml
 
 from report.compare import compare
-from report.console import console_text
-from report.group import build_study
-from report.judge import judge
-from report.notes import tuning_command
-from report.read import read_runs
-from report.study import build_study
-from report.tables import readings
-from tests.report.test_claims import sweep  # noqa: F401  a sweep at tuned rates with claims
+from tests.report.conftest import (
+    judged_of,
+)
 
 Write = Callable[..., Path]
-LOSSES = {
-    "layernorm": [2.0, 2.1, 2.05], "batchnorm": [2.1, 2.25, 2.2], "none": [2.5, 2.6, 2.45]
-}  # fmt: skip
-VERDICT_WORDS = r"supported|refuted|undecided|better|worse|wins|best norm|significant"
-
-
-def notes_of(folder: Path) -> str:
-    return "\n".join(f"{note.text} {note.conditions}" for note in gather([folder]).notes)
+LOSSES = {"layernorm": [2.0, 2.1, 2.05], "batchnorm": [2.1, 2.25, 2.2], "none": [2.5, 2.6, 2.45]}
 
 
 def test_everything_is_written_and_the_console_names_the_page(
@@ -67,81 +53,45 @@ def test_a_second_report_replaces_the_first(tmp_path: Path, write_sweep: Write) 
     assert not (tmp_path / "comparison/probe_gone.svg").exists()
 
 
-def test_one_rate_for_all_norms_is_the_headline_and_nothing_is_ranked(
+def test_a_comparison_of_two_sweeps_can_leave_the_first_ones_page_alone(
+    tmp_path: Path, write_sweep: Write
+) -> None:
+    """With `out` nothing else in that folder is touched either, not even another figure."""
+    first = write_sweep(tmp_path / "a", {"layernorm": LOSSES["layernorm"]})
+    second = write_sweep(tmp_path / "b", {"none": LOSSES["none"]})
+    compare(first)
+    before = {path.name: path.read_bytes() for path in (first / "comparison").iterdir()}
+    out = tmp_path / "new/both"
+    out.mkdir(parents=True)
+    (out / "mine.svg").write_text("mine")
+    text = compare([first, second], out=out)
+    assert {path.name: path.read_bytes() for path in (first / "comparison").iterdir()} == before
+    assert text.endswith(f"{out}/report.html")
+    assert {"report.html", "runs.csv", "summary.csv", "mine.svg"} <= {p.name for p in out.iterdir()}
+    assert list(pd.read_csv(out / "summary.csv").condition) == ["layernorm", "none"]
+
+
+def test_one_rate_for_all_norms_is_the_first_finding_and_nothing_is_ranked(
     tmp_path: Path, write_sweep: Write
 ) -> None:
     text = compare(write_sweep(tmp_path, LOSSES))
     assert "ran at one learning rate, 0.003" in text
     command = "python train.py experiment=tune norm=batchnorm,layernorm,none seed=1,2,3"
-    assert f"To tune each:\n{command}\n" in text
+    assert f"To tune the learning rate of each norm:\n{command}\n" in text
+    words_of_a_verdict = r"supported|refuted|undecided|better|worse|wins|best norm|significant"
     page = (tmp_path / "comparison/report.html").read_text()
     words = re.sub(r"<svg.*?</svg>|<style.*?</style>", "", page, flags=re.DOTALL)
-    assert not re.search(VERDICT_WORDS, text + words)
+    assert not re.search(words_of_a_verdict, text + words)
 
 
-def test_verdicts_stand_first_where_rates_were_tuned(sweep: Path) -> None:  # noqa: F811
-    text = compare(sweep)
+def test_verdicts_come_first_where_rates_were_tuned(claims_sweep: Path) -> None:
+    text = compare(claims_sweep)
     assert "at its own learning rate" in text
     assert text.index("Claims") < text.index("Comparison")
-    page = (sweep / "comparison/report.html").read_text()
+    page = (claims_sweep / "comparison/report.html").read_text()
     assert page.count("supported") >= 3
     assert "Loss against the learning rate" in page
     assert "arXiv:2003.07845" in page
-
-
-def test_the_page_is_one_file_that_asks_for_nothing(tmp_path: Path, write_sweep: Write) -> None:
-    compare(write_sweep(tmp_path, LOSSES))
-    page = (tmp_path / "comparison/report.html").read_text()
-    addresses = set(re.findall(r"https?://[^\s\"'<]+", page))
-    assert addresses <= {"http://www.w3.org/2000/svg", "http://www.w3.org/1999/xlink"}
-    assert not re.search(r"<(script|link|img|iframe)|@import|url\((?!#)", page)
-    assert page.count("<svg") == len(list((tmp_path / "comparison").glob("*.svg")))
-    ids = re.findall(r'\bid="([^"]+)"', page)
-    assert len(ids) == len(set(ids))
-    for used in re.findall(r'(?:url\(#|href="#)([^)"]+)', page):
-        assert used in ids
-    assert "prefers-color-scheme: dark" in page
-
-
-def test_what_comes_from_a_run_cannot_break_the_page(tmp_path: Path, write_run: Write) -> None:
-    evil = "<script>alert(1)</script> [bold]{{ 7*7 }} $x_1$"
-    write_run(tmp_path / "a", evil, 1)
-    write_run(tmp_path / "b", "layernorm", 1)
-    text = compare(tmp_path)
-    assert evil in " ".join(text.split())
-    page = (tmp_path / "comparison/report.html").read_text()
-    assert "<script" not in page
-    assert "{{ 7*7 }}" in page
-
-
-def test_footnotes_say_what_numbers_are_not(tmp_path: Path, write_run: Write) -> None:
-    """A leak, few seeds, unequal steps, other machines, a resumed run, an unfinished one."""
-    write_run(tmp_path / "l1", "layernorm", 1, result={"torch": "2.12.0", "dirty": True})
-    write_run(tmp_path / "b1", "batchnorm", 1, result={"legs": 3, "threads": 2, "commit": "x"})
-    write_run(tmp_path / "n1", "none", 1, trainer__max_steps=100, result={"device": "cuda:0"})
-    (write_run(tmp_path / "n2", "none", 2) / "result.json").unlink()
-    notes = notes_of(tmp_path)
-    for said in (
-        "The statistics of batchnorm include later characters while training",
-        "Fewer than 3 seeds",
-        "Not all trained equally long, in steps: batchnorm 200, layernorm 200, none 100",
-        "Mixed devices: cpu, cuda:0",
-        "Mixed torch versions",
-        "Mixed thread counts: 2, 1",
-        "Mixed commits",
-        "not in any commit",
-        "At least one run was resumed",
-        "n2: unfinished",
-    ):
-        assert said in notes, said
-    assert "['batchnorm']" in notes.splitlines()[1]
-
-
-def test_a_clean_sweep_has_no_footnote_but_that_on_time(tmp_path: Path, write_run: Write) -> None:
-    for norm in ("layernorm", "rmsnorm"):
-        for seed in (1, 2, 3):
-            write_run(tmp_path / f"{norm}{seed}", norm, seed, 2 + 0.1 * seed)
-    assert len(gather([tmp_path]).notes) == 1
 
 
 def test_failed_runs_are_counted_by_kind_and_drawn(tmp_path: Path, write_sweep: Write) -> None:
@@ -158,106 +108,6 @@ def test_failed_runs_are_counted_by_kind_and_drawn(tmp_path: Path, write_sweep: 
     assert ">none<" in curves and ">(1 of 3 failed)<" in curves
 
 
-def test_a_failed_jobs_error_is_told(tmp_path: Path, write_sweep: Write) -> None:
-    write_sweep(tmp_path, LOSSES)
-    (tmp_path / "bad").mkdir()
-    overrides = ["norm=batchnorm", "seed=4"]
-    fields = {"status": "failed", "error": "more than 1 value per channel wanted", "seed": 4}
-    result = fields | {"norm": "batchnorm", "overrides": overrides}
-    (tmp_path / "bad/result.json").write_text(json.dumps(result))
-    assert "more than 1 value per channel wanted" in notes_of(tmp_path)
-
-
-def test_probes_are_drawn_by_name_by_layer_or_over_steps(tmp_path: Path, write_run: Write) -> None:
-    """Those that say most; where there is none of these, whatever else was logged."""
-    rows = [(s, f"probe/residual_rms/{i}", s + i) for s in (10, 20) for i in range(3)]
-    other = [(s, f"probe/{n}", 1 / s) for s in (10, 20, 30) for n in ("leak", "batchnorm_gap")]
-    for seed in (1, 2):
-        write_run(tmp_path / f"a/{seed}", seed=seed, curves=rows + other)
-        write_run(tmp_path / f"b/{seed}", seed=seed, curves=[r for r in other if "gap" in r[1]])
-    for folder, names in (("a", ["leak", "residual_rms"]), ("b", ["batchnorm_gap"])):
-        compare(tmp_path / folder)
-        place = tmp_path / folder / "comparison"
-        assert sorted(p.stem for p in place.glob("probe*.svg")) == [f"probe_{n}" for n in names]
-    figure = (tmp_path / "a/comparison/probe_residual_rms.svg").read_text()
-    assert "layer" in figure and "RMS of the residual stream" in figure
-
-
-def test_batch_statistics_are_read_three_ways_side_by_side_only_where_there_are_any(
-    tmp_path: Path, write_run: Write
-) -> None:
-    """The leak stands in the footnote on the training loss too, and all of it in the CSVs."""
-    for seed, leak in ((1, 0.01), (2, 0.03)):
-        write_run(tmp_path / f"l{seed}", "layernorm", seed)
-        read = {"val_final": 2.5, "val_reestimated": 2.25, "val_batch": 2.125, "leak": leak}
-        write_run(tmp_path / f"b{seed}", "batchnorm", seed, result=read)
-    (tmp_path / "old").mkdir()
-    write_run(tmp_path / "old/b1", "batchnorm", 1)  # made before there were readings
-    content = gather([tmp_path])
-    table = readings(content)
-    assert table is not None
-    assert table.columns[1:] == ["n", "running", "re-estimated", "batch", "leak"]
-    assert [row[1:] for row in table.rows] == [["2", "2.500", "2.250", "2.125", "+0.0200"]]
-    assert table.rows[0][0].startswith("batchnorm")
-    text = " ".join(compare(tmp_path).split())
-    assert "Batch statistics" in text
-    assert "(the leak, nats per character at the end of training): batchnorm 0.02" in text
-    page = (tmp_path / "comparison/report.html").read_text()
-    assert "<h2>Batch statistics</h2>" in page and "re-estimated" in page
-    summary = pd.read_csv(tmp_path / "comparison/summary.csv", index_col="condition")
-    assert summary.val_batch.to_dict() == pytest.approx(
-        {"batchnorm": 2.125, "layernorm": np.nan}, nan_ok=True
-    )
-    runs = pd.read_csv(tmp_path / "comparison/runs.csv", index_col="run")
-    assert runs.leak[["b1", "b2"]].tolist() == [0.01, 0.03]
-    assert "batchnorm" in notes_of(tmp_path / "old")
-    assert readings(gather([tmp_path / "old"], baseline="batchnorm")) is None
-
-
-def test_a_run_that_failed_to_learn_is_still_read_three_ways(
-    tmp_path: Path, write_run: Write
-) -> None:
-    """By running statistics it has failed; with others it may not have. No reading, no part."""
-    read = {"val_final": 3.5, "val_reestimated": 3.25, "val_batch": 2.0, "leak": 1.0}
-    write_run(tmp_path / "b1", "batchnorm", 1, result=read)
-    write_run(tmp_path / "b2", "batchnorm", 2, result={"status": "diverged", "val_final": None})
-    content = gather([tmp_path], baseline="batchnorm")
-    assert content.summary.failed["batchnorm"] == 2
-    table = readings(content)
-    assert table is not None
-    assert table.rows[0][1:] == ["1 of 2", "3.500", "3.250", "2.000", "+1.0000"]
-
-
-@pytest.mark.parametrize("norms", [1, 12])
-def test_figures_name_their_units_and_tell_conditions_apart(
-    norms: int, tmp_path: Path, write_sweep: Write
-) -> None:
-    names = [f"norm{i:02}" for i in range(norms)]
-    compare(write_sweep(tmp_path, {name: [2.0, 2.1, 2.2] for name in names}), baseline="norm00")
-    figure = (tmp_path / "comparison/loss_val_steps.svg").read_text()
-    assert "validation loss (nats per character)" in figure
-    assert "optimizer steps" in figure
-    assert all(f">{name}<" in figure for name in names)
-
-
-def test_looks_differ_between_conditions_and_not_between_figures() -> None:
-    from report.style import looks
-
-    conditions = [f"a{i}" for i in range(28)]
-    assert len(set(looks(conditions).values())) == 28
-
-
-def test_the_console_fits_a_narrow_terminal(
-    tmp_path: Path, write_sweep: Write, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("COLUMNS", "80")
-    lines = console_text(gather([write_sweep(tmp_path, LOSSES)])).splitlines()
-    assert max(map(len, lines)) <= 80
-    assert not [line for line in lines if "…" in line]
-    (row,) = [line for line in lines if line.startswith("batchnorm")]
-    assert row.split()[-1] == "0.003"
-
-
 @pytest.mark.slow
 def test_three_hundred_runs_take_seconds_and_megabytes(tmp_path: Path, write_run: Write) -> None:
     """2000 logged rows each: asked for are 20 s and 1 GB."""
@@ -271,26 +121,6 @@ def test_three_hundred_runs_take_seconds_and_megabytes(tmp_path: Path, write_run
     compare(tmp_path, baseline="norm00")
     assert perf_counter() - start < 20
     tracemalloc.start()
-    gather([tmp_path], baseline="norm00")
+    judged_of(tmp_path, baseline="norm00")
     assert tracemalloc.get_traced_memory()[1] < 0.5e9
     tracemalloc.stop()
-
-
-def test_the_tuning_command_is_the_sweeps_own_with_the_rates_left_to_it(
-    tmp_path: Path, write_run: Write
-) -> None:
-    """Every other setting is in it, quoted for a shell, on lines that a terminal shows whole."""
-    for number, placement in enumerate(("pre", "post")):
-        config = {"model__placement": placement, "trainer__max_steps": 100}
-        folder = write_run(tmp_path / f"a{number}", seed=3, optimizer__lr=1e-3, **config)
-        overrides = yaml.safe_load((folder / ".hydra/overrides.yaml").read_text())
-        overrides += ["data.path='my file.txt'", "~probes.callbacks.updates", "experiment=x"]
-        result = json.loads((folder / "result.json").read_text()) | {"overrides": overrides}
-        (folder / "result.json").write_text(json.dumps(result))
-    command = tuning_command(build_study(read_runs([tmp_path]), "layernorm"))
-    assert max(map(len, command.splitlines())) <= 80
-    assert shlex.split(command.replace("\\\n", "")) == [
-        *("python", "train.py", "experiment=tune", "norm=layernorm", "seed=3"),
-        *("model.placement=pre,post", "trainer.max_steps=100"),
-        *("data.path='my file.txt'", "~probes.callbacks.updates"),
-    ]

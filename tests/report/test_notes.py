@@ -1,57 +1,70 @@
-"""What the first lines and the footnotes say, and that they say it of the right runs."""
+"""What the footnotes say, and that they say it of the right conditions."""
 
 import json
 from collections.abc import Callable
 from pathlib import Path
 
-import numpy as np
-import pytest
-
-from report.compare import compare
-from report.content import Content, gather
-from report.curves import curve_of
-from report.tables import comparison, seeds
+from report.notes import footnotes, numbers_of, with_numbers
+from report.tables import all_tables, comparison
+from tests.report.conftest import (
+    judged_of,
+    tune,
+)
 
 Write = Callable[..., Path]
 
 
-def tune(folder: Path, write_run: Write, norm: str, ran_at: float, steps: int = 200) -> None:
-    """Tuning runs whose best rate is 2e-3, and three reported runs at a rate."""
-    for rate in (1e-3, 2e-3, 4e-3):
-        loss = 2 + abs(np.log2(rate / 2e-3))
-        how = {"optimizer__lr": rate, "trainer__max_steps": steps}
-        write_run(folder / f"{norm}-s101-{rate}", norm, 101, loss, **how)
-    for seed in (1, 2, 3):
-        write_run(folder / f"{norm}-s{seed}", norm, seed, 2 + 0.01 * seed, optimizer__lr=ran_at)
+def said(folder: Path) -> str:
+    return "\n".join(note.text for note in footnotes(judged_of(folder)))
 
 
-def said(content: Content) -> str:
-    return " ".join(note.text for note in content.notes)
+def conditions_of(folder: Path, words: str) -> list[str]:
+    """The conditions of the one note that has these words."""
+    (note,) = [note for note in footnotes(judged_of(folder)) if words in note.text]
+    return note.conditions
 
 
-def test_norms_that_ran_beside_their_best_rate_are_not_shown_as_at_their_own(
+def test_footnotes_warn_of_every_difference_that_was_not_swept(
     tmp_path: Path, write_run: Write
 ) -> None:
-    tune(tmp_path, write_run, "layernorm", ran_at=2e-3)
-    tune(tmp_path, write_run, "none", ran_at=4e-3)
-    content = gather([tmp_path])
-    assert "none did not run at the best one" in content.headline.text
-    assert "not every norm is at the best" in content.headline.unjudged
-    assert "none ran at 0.004; its best on tuning seeds is 0.002." in said(content)
+    """A leak, few seeds, unequal steps, other machines, a resumed run, an unfinished one."""
+    write_run(tmp_path / "l1", "layernorm", 1, result={"torch": "2.12.0", "dirty": True})
+    write_run(tmp_path / "b1", "batchnorm", 1, result={"legs": 3, "threads": 2, "commit": "x"})
+    write_run(tmp_path / "n1", "none", 1, trainer__max_steps=100, result={"device": "cuda:0"})
+    (write_run(tmp_path / "n2", "none", 2) / "result.json").unlink()
+    text = said(tmp_path)
+    for words in (
+        "the statistics of batchnorm include later characters",
+        "With fewer than 3 seeds",
+        "equally long; their steps are: batchnorm 200, layernorm 200, none 100",
+        "different devices (cpu, cuda:0)",
+        "different torch versions",
+        "different thread counts (2, 1)",
+        "different commits",
+        "not in any commit",
+        "At least one run was resumed",
+        "n2: unfinished",
+    ):
+        assert words in text, words
+    assert conditions_of(tmp_path, "later characters") == ["batchnorm"]
+    assert conditions_of(tmp_path, "was resumed") == ["batchnorm"]
 
 
-def test_each_norm_at_its_best_rate_is_said_with_the_edge_of_the_grid(
-    tmp_path: Path, write_run: Write
-) -> None:
-    tune(tmp_path, write_run, "layernorm", ran_at=2e-3)
-    tune(tmp_path, write_run, "none", ran_at=2e-3)
-    content = gather([tmp_path])
-    assert content.headline.text.endswith("among those tried.")
-    assert not content.headline.unjudged
-    write_run(tmp_path / "more", "none", 101, 1.5, optimizer__lr=8e-3)
-    for seed in (1, 2, 3):
-        write_run(tmp_path / f"none8-{seed}", "none", seed, 1.6, optimizer__lr=8e-3)
-    assert "For none that is the lowest or highest" in gather([tmp_path]).headline.text
+def test_a_clean_sweep_has_no_footnote(tmp_path: Path, write_run: Write) -> None:
+    for norm in ("layernorm", "rmsnorm"):
+        for seed in (1, 2, 3):
+            write_run(tmp_path / f"{norm}{seed}", norm, seed, 2 + 0.1 * seed)
+    assert footnotes(judged_of(tmp_path)) == []
+
+
+def test_a_failed_jobs_error_is_told(tmp_path: Path, write_sweep: Write) -> None:
+    write_sweep(tmp_path, {"layernorm": [2.0, 2.1, 2.05], "batchnorm": [2.1, 2.25, 2.2]})
+    (tmp_path / "bad").mkdir()
+    overrides = ["norm=batchnorm", "seed=4"]
+    fields = {"status": "failed", "error": "more than 1 value per channel wanted", "seed": 4}
+    result = fields | {"norm": "batchnorm", "overrides": overrides}
+    (tmp_path / "bad/result.json").write_text(json.dumps(result))
+    assert conditions_of(tmp_path, "more than 1 value per channel wanted.") == ["batchnorm"]
 
 
 def test_a_rate_that_was_chosen_by_runs_of_another_length_is_said(
@@ -59,20 +72,25 @@ def test_a_rate_that_was_chosen_by_runs_of_another_length_is_said(
 ) -> None:
     tune(tmp_path, write_run, "layernorm", ran_at=2e-3)
     tune(tmp_path, write_run, "none", ran_at=2e-3, steps=100)
-    assert "The rate of none was chosen by runs of 100 steps; it ran for 200." in said(
-        gather([tmp_path])
-    )
+    words = "chosen by runs of 100 steps, but the reported runs have 200."
+    assert conditions_of(tmp_path, words) == ["none"]
 
 
-def test_a_norm_that_learned_nothing_has_no_basin_and_its_least_loss_is_its_best_rate(
+def test_a_rate_beside_the_best_is_said_beside_the_comparison(
     tmp_path: Path, write_run: Write
 ) -> None:
-    """All above the entropy of single characters, yet not all the same."""
-    for rate, loss in ((1e-3, 3.9), (2e-3, 3.5), (4e-3, 3.7)):
-        write_run(tmp_path / f"{rate}", "none", 101, loss, optimizer__lr=rate)
-    (entry,) = gather([tmp_path]).tuned
-    assert entry.best == 2e-3
-    assert np.isnan(entry.basin) and np.isnan(entry.sensitivity)
+    tune(tmp_path, write_run, "layernorm", ran_at=2e-3)
+    tune(tmp_path, write_run, "none", ran_at=4e-3)
+    words = "none ran at the learning rate 0.004; the best one on tuning seeds is 0.002."
+    (note,) = [note for note in footnotes(judged_of(tmp_path)) if words in note.text]
+    assert (note.conditions, note.table) == (["none"], "comparison")
+
+
+def test_a_search_that_was_not_the_same_for_all_is_said(tmp_path: Path, write_run: Write) -> None:
+    tune(tmp_path, write_run, "layernorm", ran_at=2e-3)
+    tune(tmp_path, write_run, "none", ran_at=2e-3)
+    write_run(tmp_path / "more", "none", 102, 2.0, optimizer__lr=2e-3)
+    assert "layernorm 3 runs at 3 rates, none 4 runs at 3 rates" in said(tmp_path)
 
 
 def test_a_failed_baseline_and_tests_of_failure_are_told_with_their_counts(
@@ -81,80 +99,41 @@ def test_a_failed_baseline_and_tests_of_failure_are_told_with_their_counts(
     write_sweep(tmp_path, {"layernorm": [2.0, 3.9, 2.1], "batchnorm": [2.2, 2.3, 2.4]})
     broken = {"status": "failed", "error": "no file x."}
     write_run(tmp_path / "none-s1-9", "none", 1, result=broken)
-    text = said(gather([tmp_path]))
-    assert "layernorm, the baseline, has a failed run" in text
+    text = said(tmp_path)
+    assert conditions_of(tmp_path, "The baseline layernorm has a failed run") == [
+        "batchnorm",
+        "none",
+    ]
     assert "batchnorm 0 of 3 against layernorm 1 of 3, p = 1" in text
     assert "none 0 of 0" not in text and "none against" not in text
-    assert "Stopped by an error, not by training: no file x. Failed jobs are tried again" in text
+    assert "says nothing about training: no file x. To try failed jobs again" in text
     assert "entropy of single characters (3.30)" in text
 
 
-def test_the_pairs_are_counted_where_they_are_fewer_than_the_seeds(
-    tmp_path: Path, write_sweep: Write, write_run: Write
+def test_numbers_of_notes_follow_their_conditions(tmp_path: Path, write_run: Write) -> None:
+    write_run(tmp_path / "l", "layernorm", result={"legs": 2})
+    write_run(tmp_path / "b", "batchnorm")
+    judged = judged_of(tmp_path)
+    notes = footnotes(judged)
+    table = with_numbers(comparison(judged), notes)
+    assert [note.table for note in notes] == ["comparison", "losses", "settings"]
+    assert [row[0] for row in table.rows] == ["layernorm [1,3]", "batchnorm [1,2]"]
+    assert numbers_of(notes, "batchnorm") == [1, 2]
+
+
+def test_every_note_belongs_to_a_table_that_is_there(tmp_path: Path, write_run: Write) -> None:
+    write_run(tmp_path / "l", "layernorm", result={"legs": 2})
+    write_run(tmp_path / "b", "batchnorm", trainer__max_steps=100)
+    tune(tmp_path, write_run, "none", ran_at=4e-3)
+    judged = judged_of(tmp_path)
+    tables = {table.name for table in all_tables(judged)}
+    beside = {note.table for note in footnotes(judged)}
+    assert beside == {"comparison", "losses", "rates", "settings"}
+    assert beside <= tables
+
+
+def test_a_failed_baseline_that_nothing_is_compared_with_is_no_note(
+    tmp_path: Path, write_sweep: Write
 ) -> None:
-    write_sweep(tmp_path, {"layernorm": [2.0, 2.1, 2.2]})
-    for seed in (2, 3, 4):
-        write_run(tmp_path / f"none-s{seed}", "none", seed, 2.5 + 0.1 * seed)
-    content = gather([tmp_path])
-    table = comparison(content)
-    assert table is not None
-    assert [row[1] for row in table.rows] == ["3", "3 (2 pairs)"]
-    assert "the difference is over the 2 that are. Fewer than 3 give no interval." in said(content)
-
-
-def test_every_seeds_own_value_is_on_the_page(tmp_path: Path, write_sweep: Write) -> None:
-    write_sweep(tmp_path, {"layernorm": [2.0, 2.1], "none": [2.5, 3.9]})
-    table = seeds(gather([tmp_path]))
-    assert table is not None
-    assert table.columns == ["condition", "seed 1", "seed 2"]
-    assert [row[1:] for row in table.rows] == [
-        ["2.000", "2.100"],
-        ["2.500", "failed to learn 3.900"],
-    ]
-
-
-def test_an_option_that_a_norm_does_not_have_is_no_part_of_its_name(
-    tmp_path: Path, write_run: Write
-) -> None:
-    for seed in (1, 2):
-        for momentum in (0.1, None):
-            folder = write_run(tmp_path / f"b{momentum}-{seed}", "batchnorm", seed)
-            for path in (folder / ".hydra/config.yaml", folder / "result.json"):
-                text = path.read_text()
-                path.write_text(text.replace("momentum: 0.1", "momentum: null"))
-            result = json.loads((folder / "result.json").read_text())
-            result["config"]["norm"]["momentum"] = momentum
-            (folder / "result.json").write_text(json.dumps(result))
-        write_run(tmp_path / f"l{seed}", "layernorm", seed)
-    assert set(gather([tmp_path]).study.conditions) == {
-        "layernorm",
-        "batchnorm momentum=0.1",
-        "batchnorm momentum=None",
-    }
-
-
-def test_curves_on_a_log_axis_are_averaged_there(tmp_path: Path, write_run: Write) -> None:
-    """Geometric means and intervals: exp of those of the logarithms, never below 0."""
-    values = np.array([[1.0, 4.0], [2.0, 9.0], [8.0, 0.5]])
-    for seed, (a, b) in enumerate(values, 1):
-        rows = [(1, "optim/grad_norm", a), (2, "optim/grad_norm", b), (2, "loss/val", 2.0)]
-        write_run(tmp_path / f"l{seed}", "layernorm", seed, curves=rows)
-    curve = curve_of(gather([tmp_path]).study, "layernorm", "optim/grad_norm", log=True)
-    assert curve is not None
-    assert curve.mean == pytest.approx(np.exp(np.log(values).mean(0)))
-    half = 4.302652729911275 * np.log(values).std(0, ddof=1) / np.sqrt(3)  # t at 0.975, 2 degrees
-    assert curve.low == pytest.approx(curve.mean / np.exp(half))
-    assert curve.high == pytest.approx(curve.mean * np.exp(half))
-
-
-def test_a_tuning_sweep_alone_has_no_table_of_steps(tmp_path: Path, write_run: Write) -> None:
-    for rate in (1e-3, 2e-3):
-        write_run(tmp_path / f"{rate}", "none", 101, 2 + rate, optimizer__lr=rate)
-    assert "Steps to the baseline" not in compare(tmp_path)
-
-
-def test_the_page_says_on_what_it_rests(tmp_path: Path, write_sweep: Write) -> None:
-    compare(write_sweep(tmp_path, {"layernorm": [2.0, 2.1]}))
-    page = (tmp_path / "comparison/report.html").read_text()
-    assert "12 x 64 characters a step" in page
-    assert "torch 2.13.0; threads 1; commit abc; started 2026-01-01." in page
+    write_sweep(tmp_path, {"layernorm": [3.9, 3.9, 3.9]})
+    assert "The baseline" not in said(tmp_path)

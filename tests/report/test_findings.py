@@ -1,0 +1,100 @@
+"""What the first sentences say, and the command that tunes."""
+
+import json
+import shlex
+from collections.abc import Callable
+from pathlib import Path
+
+import yaml
+
+from report.compare import compare
+from report.findings import findings, tuning_command
+from tests.report.conftest import (
+    judged_of,
+    tune,
+    write_tuning,
+)
+
+Write = Callable[..., Path]
+
+
+def test_norms_that_ran_beside_their_best_rate_are_not_shown_as_at_their_own(
+    tmp_path: Path, write_run: Write
+) -> None:
+    tune(tmp_path, write_run, "layernorm", ran_at=2e-3)
+    tune(tmp_path, write_run, "none", ran_at=4e-3)
+    judged = judged_of(tmp_path)
+    assert "none did not run at the best rate that was found" in " ".join(findings(judged))
+    assert "not every norm ran at the best" in judged.unjudged
+    assert tuning_command(judged).startswith("python train.py experiment=tune")
+
+
+def test_each_norm_at_its_best_rate_is_said_with_the_edge_of_the_grid(
+    tmp_path: Path, write_run: Write
+) -> None:
+    tune(tmp_path, write_run, "layernorm", ran_at=2e-3)
+    tune(tmp_path, write_run, "none", ran_at=2e-3)
+    judged = judged_of(tmp_path)
+    (sentence,) = findings(judged)
+    assert sentence.endswith("among those that were tried.")
+    assert (judged.unjudged, tuning_command(judged)) == ("", "")
+    write_run(tmp_path / "more", "none", 101, 1.5, optimizer__lr=8e-3)
+    for seed in (1, 2, 3):
+        write_run(tmp_path / f"none8-{seed}", "none", seed, 1.6, optimizer__lr=8e-3)
+    _, edge = findings(judged_of(tmp_path))
+    assert edge.startswith("For none this is the lowest or the highest")
+
+
+def test_a_norm_whose_rate_was_not_searched_is_named(tmp_path: Path, write_run: Write) -> None:
+    tune(tmp_path, write_run, "layernorm", ran_at=2e-3)
+    write_run(tmp_path / "n", "none", optimizer__lr=2e-3)
+    (sentence,) = findings(judged_of(tmp_path))
+    assert "not for none: those may look worse than they are." in sentence
+
+
+def test_different_rates_without_the_runs_that_chose_them_prove_nothing(
+    tmp_path: Path, write_run: Write
+) -> None:
+    write_run(tmp_path / "l", "layernorm", optimizer__lr=1e-3)
+    write_run(tmp_path / "n", "none", optimizer__lr=2e-3)
+    judged = judged_of(tmp_path)
+    assert "nothing here shows that each norm is at its best" in findings(judged)[-1]
+    assert judged.unjudged
+
+
+def test_one_norm_alone_is_not_told_to_tune(tmp_path: Path, write_run: Write) -> None:
+    for placement in ("pre", "post"):
+        write_run(tmp_path / placement, model__placement=placement)
+    judged = judged_of(tmp_path)
+    assert findings(judged) == ["These runs are of one norm, in 2 conditions."]
+    assert tuning_command(judged) == ""
+
+
+def test_tuning_runs_alone_compare_nothing(tmp_path: Path, write_run: Write) -> None:
+    """As after the first stage of a tuning sweep, whose report comes by itself."""
+    for norm in ("layernorm", "none"):
+        write_tuning(tmp_path / norm, write_run, {1e-3: [2.4], 2e-3: [1.9], 4e-3: [None]}, norm)
+    text = compare([tmp_path / "layernorm", tmp_path / "none"])
+    assert text.startswith("These are tuning runs only")
+    assert "Comparison" not in text
+    assert "Learning rates, on tuning seeds" in text
+
+
+def test_the_tuning_command_is_the_sweeps_own_with_the_rates_left_to_it(
+    tmp_path: Path, write_run: Write
+) -> None:
+    """Every other setting is in it, quoted for a shell, on lines that a terminal shows whole."""
+    for norm, placement in (("layernorm", "pre"), ("none", "post")):
+        config = {"model__placement": placement, "trainer__max_steps": 100}
+        folder = write_run(tmp_path / norm, norm, seed=3, optimizer__lr=1e-3, **config)
+        overrides = yaml.safe_load((folder / ".hydra/overrides.yaml").read_text())
+        overrides += ["data.path='my file.txt'", "~probes.callbacks.updates", "experiment=x"]
+        result = json.loads((folder / "result.json").read_text()) | {"overrides": overrides}
+        (folder / "result.json").write_text(json.dumps(result))
+    command = tuning_command(judged_of(tmp_path))
+    assert max(map(len, command.splitlines())) <= 80
+    assert shlex.split(command.replace("\\\n", "")) == [
+        *("python", "train.py", "experiment=tune", "norm=layernorm,none", "seed=3"),
+        *("model.placement=pre,post", "trainer.max_steps=100"),
+        *("data.path='my file.txt'", "~probes.callbacks.updates"),
+    ]

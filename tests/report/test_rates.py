@@ -1,0 +1,119 @@
+"""Optima of the learning rate with their warnings, and steps to a target."""
+
+import math
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from report.compare import compare
+from report.intervals import interval
+from report.judge import judge
+from report.notes import footnotes
+from report.rates import steps_table, tuned_conditions
+from report.summary import summarize
+from tests.report.conftest import (
+    judged_of,
+    study_of,
+    write_tuning,
+)
+
+Write = Callable[..., Path]
+
+
+def test_tuning_seeds_choose_the_rate_and_are_not_reported(
+    tmp_path: Path, write_run: Write
+) -> None:
+    """Best 2.0 at 2e-3; mean of min(loss, 4) is (2.5 + 2.0 + 4) / 3, so sensitivity 0.8333."""
+    losses = {1e-3: [2.4, 2.6], 2e-3: [1.9, 2.1], 4e-3: [None, None]}
+    write_tuning(tmp_path, write_run, losses)
+    for seed in (1, 2, 3):
+        write_run(tmp_path / f"final-{seed}", seed=seed, loss=2.05, optimizer__lr=2e-3)
+    study = study_of(tmp_path)
+    assert sorted(study.of("layernorm").index) == [1, 2, 3]
+    (tuned,) = tuned_conditions(study)
+    assert (tuned.best, tuned.on, tuned.warnings) == (2e-3, "tuning seeds", [])
+    assert tuned.sensitivity == pytest.approx(2.5 / 3)
+    assert tuned.rates.failed.tolist() == [0, 0, 2]
+
+
+@pytest.mark.parametrize(
+    ("losses", "warning"),
+    [
+        ({1e-3: [2.0, 2.1], 2e-3: [2.2, 2.3]}, "lowest that was tried"),
+        ({1e-3: [2.2, 2.3], 2e-3: [2.0, 2.1]}, "highest that was tried"),
+        ({1e-3: [3.0, 3.0], 2e-3: [2.0, 2.1], 2.8e-3: [2.5, 2.5]}, "narrower than the grid"),
+        ({1e-3: [3.9, 3.9], 2e-3: [2.0, None], 4e-3: [3.9, 3.9]}, "a run failed at the best rate"),
+    ],
+)
+def test_a_doubtful_optimum_is_warned_of(
+    losses: dict[float, list[float | None]], warning: str, tmp_path: Path, write_run: Write
+) -> None:
+    write_tuning(tmp_path, write_run, losses)
+    (tuned,) = tuned_conditions(study_of(tmp_path))
+    assert any(warning in text for text in tuned.warnings)
+
+
+def test_rates_on_reported_seeds_show_the_best_and_say_that_it_flatters(
+    tmp_path: Path, write_run: Write
+) -> None:
+    for rate, loss in ((1e-3, 2.5), (2e-3, 2.0), (4e-3, 2.6)):
+        for seed in (1, 2, 3):
+            write_run(tmp_path / f"{rate}-{seed}", seed=seed, loss=loss, optimizer__lr=rate)
+    study = study_of(tmp_path)
+    assert study.of("layernorm").lr.unique().tolist() == [2e-3]
+    notes = footnotes(judge(study))
+    assert any("its loss is biased slightly downwards" in note.text.lower() for note in notes)
+
+
+def test_a_norm_that_learned_nothing_has_no_basin_and_its_least_loss_is_its_best_rate(
+    tmp_path: Path, write_run: Write
+) -> None:
+    """All above the entropy of single characters, yet not all the same."""
+    for rate, loss in ((1e-3, 3.9), (2e-3, 3.5), (4e-3, 3.7)):
+        write_run(tmp_path / f"{rate}", "none", 101, loss, optimizer__lr=rate)
+    (entry,) = judged_of(tmp_path).tuned
+    assert entry.best == 2e-3
+    assert np.isnan(entry.basin) and np.isnan(entry.sensitivity)
+
+
+def test_steps_to_target_come_from_complete_schedules(tmp_path: Path, write_run: Write) -> None:
+    """Per seed, the baseline ends at 2.0 after 1000; `none` gets there with 500, 500, 800."""
+    for seed in (1, 2, 3):
+        for steps, loss in ((500, 2.3), (1000, 2.0)):
+            folder = tmp_path / f"l{steps}-{seed}"
+            write_run(folder, "layernorm", seed, loss, trainer__max_steps=steps)
+        for steps, loss in ((500, 2.01 if seed == 3 else 2.0), (800, 1.9), (1000, 1.8)):
+            write_run(tmp_path / f"n{steps}-{seed}", "none", seed, loss, trainer__max_steps=steps)
+    study = study_of(tmp_path)
+    assert study.keys == ["norm"]
+    table = steps_table(study)
+    assert table is not None
+    assert (table.steps["layernorm"], table.steps["none"]) == (1000, 500)
+    assert table.ratio["none"] == pytest.approx((0.5 * 0.5 * 0.8) ** (1 / 3))
+    logs = interval(np.log([0.5, 0.5, 0.8]))
+    assert table.high["none"] == pytest.approx(math.exp(logs.high))
+    assert summarize(study).max_steps.unique().tolist() == [1000]
+
+
+def test_a_seed_that_never_gets_there_makes_the_ratio_a_bound(
+    tmp_path: Path, write_run: Write
+) -> None:
+    for seed in (1, 2, 3):
+        for steps in (500, 1000):
+            for norm, loss in (("layernorm", 2.0), ("none", 2.0 if seed > 1 else 2.5)):
+                folder = tmp_path / f"{norm}{steps}-{seed}"
+                loss = loss + (steps == 500)
+                write_run(folder, norm, seed, loss, trainer__max_steps=steps)
+    table = steps_table(study_of(tmp_path))
+    assert table is not None
+    assert (table.bound["none"], table.ratio["none"]) == ("at least", pytest.approx(1.0))
+    assert pd.isna(table.low["none"])
+
+
+def test_a_tuning_sweep_alone_has_no_table_of_steps(tmp_path: Path, write_run: Write) -> None:
+    for rate in (1e-3, 2e-3):
+        write_run(tmp_path / f"{rate}", "none", 101, 2 + rate, optimizer__lr=rate)
+    assert "Steps to the baseline" not in compare(tmp_path)
