@@ -7,10 +7,19 @@ import numpy as np
 import pandas as pd
 from matplotlib.axes import Axes
 
-from report.curves import BINS, Curve, curve_of, most_points
+from report.curves import (
+    BINS,
+    FEWEST_POINTS,
+    Curve,
+    clamp_marks,
+    curve_caption,
+    curves_of,
+    draw_curves,
+    most_points,
+)
 from report.formatting import percent
 from report.judge import Judged
-from report.layers import FEWEST_POINTS, draw_probes
+from report.layers import draw_probes
 from report.style import (
     INK,
     STYLE,
@@ -54,24 +63,14 @@ def draw_all(judged: Judged) -> dict[str, Drawn]:
 
 def differences(name: str, judged: Judged, colours: dict[str, Look]) -> Drawn | None:
     """Forest plot: each condition's paired difference to its baseline."""
-    study, table = judged.study, judged.summary
+    study = judged.study
     rows = [condition for condition in study.conditions if study.baselines[condition]]
     if not rows or study.reported.empty:
         return None
-    height = max(3.1, min(1 + 0.36 * len(rows), 4.2), 1 + 0.2 * len(rows))
-    figure, axes = canvas(height)
+    figure, axes = canvas(height=max(3.1, min(1 + 0.36 * len(rows), 4.2), 1 + 0.2 * len(rows)))
     axes.axvline(0, color=INK, linewidth=1)
     for y, condition in enumerate(rows):
-        row, look = table.loc[condition], colours[condition]
-        if np.isfinite(row.difference_low):
-            axes.plot([row.difference_low, row.difference_high], [y, y], color=look.color)
-        if np.isfinite(row.difference):
-            axes.plot(row.difference, y, look.marker, color=look.color, markersize=7)
-            each = study.of(condition)[study.metric] - study.of(row.baseline)[study.metric]
-            axes.plot(each, np.full(len(each), y + 0.25), ".", color=look.color, markersize=5)
-        else:
-            said = why_no_difference(row, table.loc[row.baseline])
-            axes.annotate(said, (0, y), (6, 0), textcoords="offset points", va="center")
+        draw_difference(axes, y, judged, condition, colours[condition])
     width = 16 if len(rows) <= ROOMY else 40
     axes.set_yticks(range(len(rows)), [in_rows(condition, width) for condition in rows])
     axes.set_ylim(len(rows) - 0.5, -0.5)
@@ -79,14 +78,24 @@ def differences(name: str, judged: Judged, colours: dict[str, Look]) -> Drawn | 
     bases = {study.baselines[condition] for condition in rows}
     base = bases.pop() if len(bases) == 1 else "its baseline"
     axes.set_xlabel(f"{study.metric_name} minus that of {base}\n(nats per character)")
-    paired = "Paired by seed"
-    if table.difference_low.notna().any():
-        paired += f", with {percent(judged.level)} intervals"
-    caption = (
-        f"{paired}; the small dots are the single seeds. Left of the line the "
-        "loss is lower than the baseline's."
-    )
+    known = judged.summary.difference_low.notna().any()
+    caption = "Paired by seed" + (f", with {percent(judged.level)} intervals" if known else "")
+    caption += "; the small dots are single seeds. Left of the line the loss is lower than the "
+    caption += "baseline's."
     return finish(figure, name, "Difference to the baseline", caption)
+
+
+def draw_difference(axes: Axes, y: int, judged: Judged, condition: str, look: Look) -> None:
+    """A row of the forest plot: mean, interval and single seeds, or why there are none."""
+    study, row = judged.study, judged.summary.loc[condition]
+    if np.isfinite(row.difference):
+        axes.plot([row.difference_low, row.difference_high], [y, y], color=look.color)
+        axes.plot(row.difference, y, look.marker, color=look.color, markersize=7)
+        each = study.of(condition)[study.metric] - study.of(row.baseline)[study.metric]
+        axes.plot(each, np.full(len(each), y + 0.25), ".", color=look.color, markersize=5)
+    else:
+        said = why_no_difference(row, judged.summary.loc[row.baseline])
+        axes.annotate(said, (0, y), (6, 0), textcoords="offset points", va="center")
 
 
 def why_no_difference(row: pd.Series, base: pd.Series) -> str:
@@ -96,102 +105,41 @@ def why_no_difference(row: pd.Series, base: pd.Series) -> str:
     return f"baseline: {base.failed} of {base.n} failed" if base.failed else "no seed in common"
 
 
-def curves_of(judged: Judged, metric: str, log: bool = False) -> dict[str, Curve]:
-    """Each condition's curve, if it was logged."""
-    study = judged.study
-    curves = {condition: curve_of(study, condition, metric, log) for condition in study.conditions}
-    return {condition: curve for condition, curve in curves.items() if curve is not None}
-
-
 def loss(name: str, judged: Judged, colours: dict[str, Look]) -> Drawn | None:
     """loss_val_steps or loss_train_steps; None with too few points for a curve."""
     validation = name == "loss_val_steps"
-    curves = curves_of(judged, "loss/val" if validation else "loss/train")
-    if most_points(curves.values()) < (FEWEST_EVALUATIONS if validation else FEWEST_POINTS):
+    curves = curves_of(judged.study, "loss/val" if validation else "loss/train")
+    if most_points(curves) < (FEWEST_EVALUATIONS if validation else FEWEST_POINTS):
         return None
-    figure, axes = canvas()
-    for condition, curve in curves.items():
-        draw_curve(axes, curve, colours[condition], dots=validation)
-    axes.set_ylim(*loss_range(list(curves.values())))
     what = "Validation loss" if validation else "Training loss"
+    figure, axes = canvas()
     axes.set_ylabel(f"{what.lower()} (nats per character)")
-    details = "The validation loss is in evaluation mode." if validation else SMOOTHED
-    leaking = [] if validation else judged.study.leaking
-    helped = f" The loss of {', '.join(leaking)} is helped by later text." * bool(leaking)
-    caption = curve_caption(judged, curves) + helped
-    details += " The steep start of the curves is cut off; an interval is for its own step alone."
-    name_steps(axes)
+    draw_curves(axes, curves, colours, loss_range(list(curves.values())), dots=validation)
     name_lines(figure, axes)
+    caption = curve_caption(judged.study, curves)
+    if judged.study.leaking and not validation:
+        caption += f" The loss of {', '.join(judged.study.leaking)} is helped by later text."
+    details = "The validation loss is in evaluation mode." if validation else SMOOTHED
+    details += " The steep start of the curves is cut off; an interval is for its own step alone."
     return finish(figure, name, what, caption, details)
 
 
 def gradient_norm(name: str, judged: Judged, colours: dict[str, Look]) -> Drawn | None:
     """The gradient's norm before clipping."""
-    curves = curves_of(judged, "optim/grad_norm", log=True)
+    curves = curves_of(judged.study, "optim/grad_norm", log=True)
     lines = [values for curve in curves.values() for _, values in curve.lines]
     seen = np.concatenate([values[values > 0] for values in lines]) if lines else np.array([])
-    if most_points(curves.values()) < FEWEST_POINTS or not len(seen):
+    if most_points(curves) < FEWEST_POINTS or not len(seen):
         return None
     figure, axes = canvas()
-    for condition, curve in curves.items():
-        draw_curve(axes, curve, colours[condition])
     axes.set_yscale("log")
-    axes.set_ylim(seen.min() / 1.5, seen.max() * 1.5)  # an interval may reach down to 0
-    plain_numbers(axes.yaxis)
     axes.set_ylabel("gradient norm before clipping")
-    name_steps(axes)
+    limits = (seen.min() / 1.5, seen.max() * 1.5)  # an interval may reach down to 0
+    draw_curves(axes, curves, colours, limits)
+    plain_numbers(axes.yaxis)
     name_lines(figure, axes)
     details = f"{SMOOTHED} Means over seeds are geometric."
-    caption = curve_caption(judged, curves)
-    return finish(figure, name, "Gradient norm", caption, details)
-
-
-def curve_caption(judged: Judged, curves: dict[str, Curve]) -> str:
-    """One sentence: what the lines and shades of a figure are, of those that are there."""
-    parts = []
-    if any(len(curve.steps) for curve in curves.values()):
-        shaded = any(np.isfinite(curve.low).any() for curve in curves.values())
-        parts.append("means over seeds" + " with their 95 % intervals, shaded" * shaded)
-    if any(curve.single for curve in curves.values()):
-        parts.append(
-            "a condition with a failed run is drawn run by run, × where a failed run ended"
-        )
-    missing = [condition for condition in judged.study.conditions if condition not in curves]
-    if missing:
-        parts.append(f"nothing was logged for {', '.join(missing)}")
-    text = "; ".join(parts)
-    return f"{text[:1].upper()}{text[1:]}."
-
-
-def draw_curve(axes: Axes, curve: Curve, look: Look, dots: bool = False) -> None:
-    """Mean and band; or the single runs, with a mark where a failed one ended."""
-    marker = look.marker if dots and len(curve.steps) <= 30 else ""
-    style: Any = {"color": look.color, "linestyle": look.linestyle}
-    if len(curve.steps):
-        band: Any = {"color": look.color, "alpha": 0.2, "linewidth": 0}
-        axes.fill_between(curve.steps, curve.low, curve.high, **band)
-        axes.plot(curve.steps, curve.mean, label=curve.label, marker=marker, ms=4, **style)
-    for i, (steps, values) in enumerate(curve.single):
-        label = None if i else curve.label
-        axes.plot(steps, values, label=label, linewidth=1, **style)
-    for step, value in curve.ends:
-        axes.plot(step, value, "x", color=look.color, ms=9, mew=2.5, gid="failed")
-
-
-def name_steps(axes: Axes) -> None:
-    """Optimizer steps from 0; a run that ended outside the picture is marked on its edge."""
-    axes.set_xlim(left=0)
-    axes.set_xlabel("optimizer steps")
-    clamp_marks(axes)
-
-
-def clamp_marks(axes: Axes) -> None:
-    """Marks of failure beyond the limits are moved to the edge."""
-    low, high = axes.get_ylim()
-    for line in axes.get_lines():
-        if line.get_gid() == "failed":
-            line.set_ydata(np.clip(np.asarray(line.get_ydata(), float), low, high))
-            line.set_clip_on(False)
+    return finish(figure, name, "Gradient norm", curve_caption(judged.study, curves), details)
 
 
 def loss_range(curves: list[Curve]) -> tuple[float, float]:

@@ -6,16 +6,23 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
+from matplotlib.axes import Axes
 from matplotlib.ticker import MaxNLocator
 
-from report.curves import curve_of, label_of, most_points
+from report.curves import (
+    FEWEST_POINTS,
+    curve_caption,
+    curves_of,
+    draw_curves,
+    label_of,
+    most_points,
+)
 from report.failures import ERROR, NON_FINITE
 from report.group import Study
 from report.intervals import FEWEST, interval
 from report.style import Drawn, Look, canvas, finish, name_lines
 
 MOST = 8  # figures: a page is no archive
-FEWEST_POINTS = 3  # two points joined by a line are no curve
 FIRST = {  # what says most about a norm, in words; others are drawn where there is none of these
     "residual_rms": "RMS of the residual stream",
     "grad_norm": "gradient norm of each block",
@@ -57,19 +64,12 @@ def by_layer(file: str, study: Study, colours: dict[str, Look], names: list[str]
     tables = {condition: table for condition, table in tables.items() if table.size}
     if not tables:
         return None
-    means = [c for c, table in tables.items() if len(table) >= FEWEST and not study.failed[c]]
     figure, axes = canvas()
+    means = [name for name, t in tables.items() if len(t) >= FEWEST and not study.failed[name]]
     for i, (condition, table) in enumerate(tables.items()):
-        look, label = colours[condition], label_of(study, condition)
-        at = table.columns.to_numpy(float) + DODGE * (i - (len(tables) - 1) / 2)
-        joined = look.linestyle if len(at) >= FEWEST_POINTS else ""
-        style: Any = {"color": look.color, "marker": look.marker, "ms": 4, "linestyle": joined}
-        if condition in means:
-            found = interval(table.to_numpy().T)
-            axes.vlines(at, found.low, found.high, color=look.color, linewidth=1.2)
-            axes.plot(at, found.mean, label=label, **style)
-        else:
-            axes.plot(at, table.to_numpy().T, linewidth=0.9, **style)[0].set_label(label)
+        shifted = table.set_axis(table.columns + DODGE * (i - (len(tables) - 1) / 2), axis=1)
+        label = label_of(study, condition)
+        draw_layers(axes, label, shifted, colours[condition], condition in means)
     shown = np.concatenate([table.to_numpy().ravel() for table in tables.values()])
     margin = 0.06 * np.ptp(shown) or 0.1
     axes.set_ylim(shown.min() - margin, shown.max() + margin)  # an interval may go beyond
@@ -83,6 +83,19 @@ def by_layer(file: str, study: Study, colours: dict[str, Look], names: list[str]
         ways.append(f"each run by itself{' where a run failed or seeds are few' * bool(means)}")
     caption = f"At the end of training: {'; '.join(ways)}.{left_out(study)}"
     return finish(figure, file, words(names[0]), caption)
+
+
+def draw_layers(axes: Axes, label: str, table: pd.DataFrame, look: Look, mean: bool) -> None:
+    """One condition: columns are layers, rows are runs. A line joins three layers or more."""
+    at, values = table.columns, table.to_numpy().T
+    joined = look.linestyle if len(at) >= FEWEST_POINTS else ""
+    style: Any = {"color": look.color, "marker": look.marker, "ms": 4, "linestyle": joined}
+    if mean:
+        found = interval(values)
+        axes.vlines(at, found.low, found.high, color=look.color, linewidth=1.2)
+        axes.plot(at, found.mean, label=label, **style)
+    else:
+        axes.plot(at, values, linewidth=0.9, **style)[0].set_label(label)
 
 
 def last_values(study: Study, condition: str, names: list[str]) -> pd.DataFrame:
@@ -106,23 +119,14 @@ def left_out(study: Study) -> str:
 
 def over_steps(file: str, study: Study, colours: dict[str, Look], names: list[str]) -> Drawn | None:
     """A probe without layers against steps; None with too few points for a curve."""
-    found = {condition: curve_of(study, condition, names[0]) for condition in study.conditions}
-    curves = {condition: curve for condition, curve in found.items() if curve is not None}
-    if most_points(curves.values()) < FEWEST_POINTS:
+    curves = curves_of(study, names[0])
+    if most_points(curves) < FEWEST_POINTS:
         return None
     figure, axes = canvas()
-    for condition, curve in curves.items():
-        look = colours[condition]
-        style: Any = {"color": look.color, "linestyle": look.linestyle, "marker": look.marker}
-        for i, (steps, values) in enumerate(curve.lines):
-            axes.plot(steps, values, label=None if i else curve.label, ms=3, **style)
-    axes.set_xlim(left=0)
-    axes.set_xlabel("optimizer steps")
+    draw_curves(axes, curves, colours, dots=True)
     axes.set_ylabel(textwrap.fill(words(names[0]), AXIS_WIDTH))
     name_lines(figure, axes)
-    each_run = any(curve.single for curve in curves.values())
-    caption = f"Means over seeds{'; each run by itself where a run failed' * each_run}."
-    return finish(figure, file, words(names[0]), caption)
+    return finish(figure, file, words(names[0]), curve_caption(study, curves))
 
 
 def words(name: str) -> str:

@@ -4,7 +4,6 @@ The page only arranges: the findings, the two main figures and the comparison fi
 for each further question. What it says comes from the findings, the tables, notes and figures.
 """
 
-import re
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -19,37 +18,29 @@ from report.notes import Note, with_numbers
 from report.settings import SPEED, subtitle
 from report.style import Drawn
 
-# Of each section its tables by name and its figures by how their names begin; the first one that
-# wants a figure has it.
+BATCH = ("probe_tid", "probe_loss", "probe_leak")  # figures of batch statistics
+# Of each section the tables by name, and the figures by how their names begin.
 SECTIONS: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
     "Claims": (("claims", "plan"), ()),
     "Each seed": (("seeds",), ()),
     "Losses": (("losses", "steps"), ("loss_train",)),
     "Learning rates": (("rates",), ("loss_lr",)),
-    "Batch statistics": (("readings",), ("probe_tid", "probe_loss", "probe_leak")),
+    "Batch statistics": (("readings",), BATCH),
     "Inside the network": ((), ("gradient_norm", "probe")),
     "Cost": ((), ()),
     "Settings": (("settings",), ()),
     "Notes": ((), ()),
 }
-TEXTS = {"Cost": SPEED}
+Noted = tuple[Table, list[tuple[int, Note]]]  # a table and the numbered notes on its numbers
 
 
 @dataclass(frozen=True)
 class Section:
-    """A part of the page below the first screen.
-
-    Attributes:
-        title: its heading.
-        text: a paragraph, or "".
-        tables: each with the numbered notes on its numbers.
-        figures: by the names of their files.
-        notes: numbered, on no table of the page.
-    """
+    """A part of the page below the first screen; its notes are on no table of the page."""
 
     title: str
     text: str
-    tables: list[tuple[Table, list[tuple[int, Note]]]]
+    tables: list[Noted]
     figures: dict[str, Drawn]
     notes: list[tuple[int, Note]]
 
@@ -67,16 +58,16 @@ def page(judged: Judged, tables: list[Table], notes: list[Note], figures: dict[s
     environment.filters["condition"] = lambda cell: condition_cell(cell, colours)
     curves = "loss_val_steps" if "loss_val_steps" in figures else "loss_train_steps"
     first = {name: figures[name] for name in ("differences", curves) if name in figures}
-    shown = [with_numbers(table, notes) for table in tables]
-    main = [(table, beside(table.name, notes)) for table in shown if table.name == "comparison"]
+    noted = {table.name: (with_numbers(table, notes), on(table.name, notes)) for table in tables}
+    others = [pair for pair in enumerate(notes, 1) if pair[1].table not in noted]
     return environment.get_template("page.html.j2").render(
         title=title(judged),
         subtitle=subtitle(judged.study),
         findings=findings(judged),
         command=tuning_command(judged),
         first=first,
-        main=main,
-        sections=sections(shown, notes, {k: v for k, v in figures.items() if k not in first}),
+        comparison=noted.get("comparison"),
+        sections=sections(noted, {k: v for k, v in figures.items() if k not in first}, others),
     )
 
 
@@ -87,38 +78,38 @@ def title(judged: Judged) -> str:
     return f"{', '.join(conditions[:4])}{more}"
 
 
-def sections(tables: list[Table], notes: list[Note], figures: dict[str, Drawn]) -> list[Section]:
+def on(table: str, notes: list[Note]) -> list[tuple[int, Note]]:
+    """The notes on a table's numbers, each with its own number."""
+    return [(number, note) for number, note in enumerate(notes, 1) if note.table == table]
+
+
+def sections(
+    tables: dict[str, Noted], figures: dict[str, Drawn], others: list[tuple[int, Note]]
+) -> list[Section]:
     """What follows the first screen, in order; a section without content is left out."""
-    names, left, made = {table.name for table in tables}, dict(figures), []
-    for heading, (of_tables, starts) in SECTIONS.items():
-        held = [(table, beside(table.name, notes)) for table in tables if table.name in of_tables]
-        drawn = {
-            name: left.pop(name) for name in figures if name in left and name.startswith(starts)
-        }
-        others = [(i, note) for i, note in enumerate(notes, 1) if note.table not in names]
+    made: list[Section] = []
+    for heading, (names, starts) in SECTIONS.items():
+        taken = {name for section in made for name in section.figures}
         section = Section(
-            heading, TEXTS.get(heading, ""), held, drawn, others if heading == "Notes" else []
+            title=heading,
+            text=SPEED if heading == "Cost" else "",
+            tables=[tables[name] for name in names if name in tables],
+            figures={k: v for k, v in figures.items() if k.startswith(starts) and k not in taken},
+            notes=others if heading == "Notes" else [],
         )
         if section.text or section.tables or section.figures or section.notes:
             made.append(section)
     return made
 
 
-def beside(table: str, notes: list[Note]) -> list[tuple[int, Note]]:
-    """The notes on a table's numbers, with theirs."""
-    return [(number, note) for number, note in enumerate(notes, 1) if note.table == table]
-
-
 def condition_cell(cell: str, colours: dict[str, str]) -> Markup:
     """A condition after a dot of its colour, the numbers of its notes as links."""
-    found = re.fullmatch(r"(.*?)(?: \[([\d,]+)\])?", cell, re.DOTALL)
-    assert found is not None
-    name, numbers = found[1], found[2]
+    name, _, numbers = cell.partition(" [") if cell.endswith("]") else (cell, "", "")
     shown = escape(name)
-    if name in colours:
-        dot = Markup('<span class="dot" style="background: {}"></span>&nbsp;')
-        shown = dot.format(colours[name]) + shown
     if numbers:
-        links = ", ".join(f'<a href="#note-{n}">{n}</a>' for n in numbers.split(","))
+        links = ", ".join(f'<a href="#note-{n}">{n}</a>' for n in numbers[:-1].split(","))
         shown += Markup(f" <sup>{links}</sup>")
-    return shown
+    if name not in colours:
+        return shown
+    dot = Markup('<span class="dot" style="background: {}"></span>').format(colours[name])
+    return Markup('<span class="condition">{}<span>{}</span></span>').format(dot, shown)

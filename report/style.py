@@ -103,23 +103,22 @@ def canvas(height: float = 3.1) -> tuple[Figure, Axes]:
 def name_lines(figure: Figure, axes: Axes) -> None:
     """Name up to three lines at their right ends, more of them in a legend below."""
     lines = [line for line in axes.get_lines() if not str(line.get_label()).startswith("_")]
-    names = [str(line.get_label()) for line in lines]
-    texts = [in_rows(name, LABEL_WIDTH) for name in names]
-    longest = max((len(row) for text in texts for row in text.split("\n")), default=0)
-    if len(lines) > MOST_DIRECT or longest > 1.5 * LABEL_WIDTH:
+    names = [in_rows(str(line.get_label()), LABEL_WIDTH) for line in lines]
+    rows = [row for name in names for row in name.split("\n")]
+    if len(lines) > MOST_DIRECT or max(map(len, rows), default=0) > 1.5 * LABEL_WIDTH:
         add_legend(figure, axes)
         return
     ends = [end_of(line, axes) for line in lines]
-    room = figure.get_figheight() * 72 - 50  # points between the lower and the upper spine
-    heights = [16 * (1 + text.count("\n")) / room for text in texts]
-    places = spread([height for _, height in ends], heights)
-    for line, text, (x, y), place in zip(lines, texts, ends, places, strict=True):
+    tallest = 16 * max((1 + name.count("\n") for name in names), default=1)
+    gap = tallest / (figure.get_figheight() * 72 - 50)  # of the axes' height, both in points
+    for line, name, end, y in zip(
+        lines, names, ends, spread([y for _, y in ends], gap), strict=True
+    ):
         axes.annotate(
-            text,
-            xy=(x, y),
+            name,
+            end,
+            (1.05, y),
             xycoords="axes fraction",
-            xytext=(1.05, place),
-            textcoords="axes fraction",
             va="center",
             arrowprops={"arrowstyle": "-", "linestyle": ":", "color": line.get_color()},
             annotation_clip=False,
@@ -139,21 +138,18 @@ def end_of(line: Any, axes: Axes) -> tuple[float, float]:
     return float(np.clip(x, 0, 1)), float(np.clip(y, 0, 1))
 
 
-def spread(wanted: list[float], heights: list[float]) -> list[float]:
-    """Where labels of these heights go between 0 and 1, near the wanted places, none on another.
+def spread(wanted: list[float], gap: float) -> list[float]:
+    """Places between 0 and 1 that are near the wanted ones and at least a gap apart.
 
-    >>> spread([0.5, 0.5], [0.1, 0.1])
-    [0.5, 0.6]
+    >>> spread([0.5, 0.5, 0.0], 0.25), spread([1.0, 1.0], 0.25)
+    ([0.5, 0.75, 0.0], [0.75, 1.0])
     """
     places = list(wanted)
-    order = sorted(range(len(wanted)), key=lambda i: wanted[i])
+    order = sorted(range(len(wanted)), key=wanted.__getitem__)
     for low, high in pairwise(order):
-        gap = (heights[low] + heights[high]) / 2
         places[high] = max(places[high], places[low] + gap)
-    if order:
-        places[order[-1]] = min(places[order[-1]], 1)
     for high, low in pairwise(order[::-1]):
-        gap = (heights[low] + heights[high]) / 2
+        places[high] = min(places[high], 1)
         places[low] = min(places[low], places[high] - gap)
     return places
 
