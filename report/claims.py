@@ -11,8 +11,10 @@ In a study's yaml:
         metric: test_best                         # any loss, or steps_to_target
         scale: linear                             # linear | log: a ratio
 
-An interaction has four conditions: `{a: 1, b: -1, a placement=post: -1, b placement=post: 1}`.
-Times are not a metric: those of jobs say more about the machine than about the norm.
+`less` means less than 0 by more than the margin, `equal` within the margin, `fails` that the
+condition of weight 1 fails more often than that of weight -1. An interaction has four conditions:
+`{a: 1, b: -1, a placement=post: -1, b placement=post: 1}`. Times are not a metric: those of
+jobs say more about the machine than about the norm.
 """
 
 from dataclasses import dataclass, replace
@@ -42,18 +44,7 @@ METRICS = (*LOSSES, STEPS)
 
 @dataclass(frozen=True)
 class Claim:
-    """A contrast with what it should come to.
-
-    Attributes:
-        name: the sentence.
-        source: who says so.
-        weights: over conditions; they sum to 0.
-        expect: `less` (than 0 by more than the margin), `equal` (within the margin), or `fails`
-            (the condition of weight 1 fails more often than that of weight -1).
-        margin: nats per character; on the log scale a difference of logarithms.
-        metric: a column of the table of runs, or steps_to_target.
-        scale: `linear`, or `log` for ratios.
-    """
+    """A contrast and what it is expected to be, with the keys of a study's yaml as above."""
 
     name: str
     source: str
@@ -149,7 +140,8 @@ def contrast(study: Study, claim: Claim, level: float) -> tuple[Interval, str]:
         return interval([]), missing
     for condition in claim.weights:
         if failed := study.failed[condition]:
-            return interval([]), f"{failed} of {len(study.of(condition))} of {condition} failed"
+            runs = len(study.of(condition))
+            return interval([]), f"{failed} of {runs} runs of {condition} failed"
     metric = claim.metric or study.metric
     columns = {
         condition: steps_needed(study, condition)

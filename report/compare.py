@@ -37,8 +37,10 @@ def compare(
         The console's text.
 
     Raises:
-        ValueError: no run has ended, or the baseline, a claim or the margin is invalid.
+        ValueError: no run has ended, or the baseline, a claim, the margin or `out` is invalid.
     """
+    if out is not None and Path(out).is_file():
+        raise ValueError(f"--out {out} is a file; give a folder, which may be new")
     given = [folders] if isinstance(folders, str | Path) else list(folders)
     study = build_study(read_runs(given), baseline)
     judged = judge(study, margin)
@@ -48,9 +50,9 @@ def compare(
     files["runs.csv"] = runs_csv(study)
     files["summary.csv"] = as_csv(judged.summary, "condition")
     files["report.html"] = page(judged, tables, notes, figures)
-    place = Path(out) if out else study.runs.place / REPORT
+    place = Path(out) if out is not None else study.runs.place / REPORT
     write_files(files, place)
-    if not out:
+    if out is None:
         remove_figures(place, keep=files)
     text = console_text(findings(judged), tuning_command(judged), tables, notes)
     return f"{text}\n\npage     {shown(place / 'report.html')}"

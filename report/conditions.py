@@ -1,4 +1,7 @@
-"""Which runs belong together: the keys of their configurations that were swept."""
+"""Which runs belong together: the keys of their configurations that were swept.
+
+A configuration is used flat here: `model.n_layer` is one key.
+"""
 
 from collections.abc import Iterable
 from typing import Any
@@ -37,13 +40,13 @@ def flat_config(config: dict[str, Any], overrides: Iterable[str] = ()) -> Flat:
 
 
 def named(overrides: Iterable[str]) -> list[tuple[str, Any]]:
-    """Key and value of each override, the norm's group left out."""
+    """Key and value of each override except the norm's group."""
     pairs = [(key_of(o), o.partition("=")[2]) for o in overrides]
     return [(key, value) for key, value in pairs if key != "norm"]
 
 
 def dotted(config: dict[str, Any], before: str = "") -> Iterable[tuple[str, Any]]:
-    """The leaves; a list is one, so that values can be compared and counted."""
+    """The leaves with their dotted keys; a list is a leaf and becomes text, so that it compares."""
     for key, value in config.items():
         if isinstance(value, dict):
             yield from dotted(value, f"{before}{key}.")
@@ -52,7 +55,7 @@ def dotted(config: dict[str, Any], before: str = "") -> Iterable[tuple[str, Any]
 
 
 def ignored(key: str) -> bool:
-    """Is this no part of what was trained? A seed is none: it makes repeats."""
+    """Does this key not change what is compared? A seed does not: it makes repeats."""
     return key in IGNORED or key.split(".")[0] in IGNORED_GROUPS or key.split(".")[-1] == "seed"
 
 
@@ -70,7 +73,7 @@ def from_siblings(overrides: list[str], siblings: list[tuple[list[str], Flat]]) 
     if norm != flat.get("norm"):
         flat = {k: v for k, v in flat.items() if not k.startswith(("norm.", "model.norm."))}
     flat["norm"] = norm
-    # a group that is no key of a configuration, such as experiment=x, names no condition
+    # a group that is not a key of configurations, such as experiment=x, does not name a condition
     own = {key: value for key, value in own.items() if key in flat or "." in key}
     return flat | {key: parsed(value) for key, value in own.items() if not ignored(key)}
 
@@ -108,7 +111,7 @@ def without_chosen(flat: dict[str, Flat]) -> dict[str, Flat]:
 
 
 def swept_keys(flat: dict[str, Flat], overridden: Iterable[str] = ()) -> list[str]:
-    """The keys that tell the runs apart, the norm first, none that another one implies.
+    """The keys that tell the runs apart, the norm first, without keys that others imply.
 
     A key counts if it splits runs that the keys before it leave together: so `model.norm.eps`
     beside `norm.eps`, or a norm's own options beside its name, are not named twice.
@@ -131,13 +134,13 @@ def swept_keys(flat: dict[str, Flat], overridden: Iterable[str] = ()) -> list[st
 
 
 def short_names(keys: list[str]) -> dict[str, str]:
-    """`model.placement` is `placement`, as long as that is clear."""
+    """The last part of each key (`placement` of `model.placement`) where that is unique."""
     last = [key.split(".")[-1] for key in keys]
     return {k: s if last.count(s) == 1 else k for k, s in zip(keys, last, strict=True)}
 
 
 def label(config: Flat, keys: list[str]) -> str:
-    """A condition's name: the norm as it is, every other key with its value.
+    """A condition's name: the norm by its name, every other key with its value.
 
     >>> label({"norm": "none", "model.placement": "post"}, ["norm", "model.placement"])
     'none placement=post'

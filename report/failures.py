@@ -1,4 +1,4 @@
-"""A run that failed is a result: its kind, read off its losses."""
+"""A failed run is a result: its kind is read from its losses."""
 
 from typing import Any
 
@@ -13,9 +13,9 @@ LEARNED = 0.1  # nats below the entropy of single characters
 
 
 def failure(result: dict[str, Any], curves: pd.DataFrame) -> str:
-    """The kind of failure, "" for a run that trained.
+    """The kind of failure; "" for a run that trained.
 
-    - error: the job raised, it has no losses to judge;
+    - error: the job raised an exception, so it has no losses to judge;
     - non-finite: the loss became NaN or infinite;
     - blown up: at the end and for at least 5 evaluations, the mean training loss between two
       evaluations was above the loss at the start, or above twice its own running minimum;
@@ -36,7 +36,7 @@ def failure(result: dict[str, Any], curves: pd.DataFrame) -> str:
 
 
 def bad_evaluations(curves: pd.DataFrame, loss_initial: float) -> np.ndarray[Any, np.dtype[Any]]:
-    """For each evaluation after the start: has the training loss before it been too high?"""
+    """For each evaluation after the start: was the training loss before it too high?"""
     if not {"loss/train", "loss/val"} <= set(curves.columns):
         return np.zeros(0, bool)
     evaluations = curves["loss/val"].dropna().index
@@ -49,7 +49,7 @@ def bad_evaluations(curves: pd.DataFrame, loss_initial: float) -> np.ndarray[Any
 
 
 def spiked(curves: pd.DataFrame, loss_initial: float) -> bool:
-    """Did a run that trained have a spike: a logged loss above its start's, or twice its minimum?
+    """Did a run that trained have a spike: a logged loss above its start, or twice its minimum?
 
     The first tenth of the run is left out: there the loss is still near its start.
     """

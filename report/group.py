@@ -191,15 +191,10 @@ def find_bases(
     """
     if len(conditions) == 1 or ("norm" not in keys and wanted not in conditions):
         return conditions[:1]
-    bases = [name for name in conditions if wanted in (name, norm_of(name, settings))]
+    bases = [name for name in conditions if wanted in (name, settings[name].get("norm"))]
     if not bases and wanted != "layernorm":
         raise ValueError(f"no run of --baseline {wanted}; there are: {', '.join(conditions)}")
     return bases or conditions[:1]
-
-
-def norm_of(condition: str, settings: dict[str, Flat]) -> str:
-    """A condition's norm; where the norm was not swept, the condition's name."""
-    return str(settings[condition].get("norm", condition))
 
 
 def find_baselines(

@@ -174,8 +174,8 @@ def basin_width(rates: Array, losses: Array, within: float = 0.02) -> float:
 def steps_to_target(budgets: Array, losses: Array, target: float) -> float:
     """The smallest budget whose own complete schedule ends at or below the target.
 
-    Infinite (censored) if none does. A run cut short is no schedule of that length: its learning
-    rate has not come down.
+    Infinite (censored) if none does. A run cut short does not count as one of that length,
+    because its learning rate has not come down.
     """
     reached = np.asarray(budgets, float)[np.asarray(losses) <= target]
     return float(reached.min()) if len(reached) else float("inf")

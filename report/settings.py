@@ -1,33 +1,25 @@
-"""What was the same for all runs: their settings, versions, machine and command lines."""
+"""What was fixed for all runs: their settings, versions, machine and command lines."""
 
 from collections.abc import Iterable
 from typing import Any
 
 import pandas as pd
 
-from report.conditions import Flat
+from report.conditions import RATE, Flat
 from report.formatting import Table, number, plural, span
 from report.group import Study
 from report.judge import Judged
 
-ROW = {  # of each key of a configuration, by the longest beginning that fits
-    "model.": "model",
-    "model.init": "initialization",
-    "model.embed_scale": "initialization",
-    "model.learn_embed_scale": "initialization",
-    "data.corpus.": "text",
-    "data.split": "text",
-    "corpus_sha256": "text",
-    "data.batch_size": "batch",
-    "data.block_size": "batch",
-    "trainer.accumulate_grad_batches": "batch",
-    "optimizer.": "optimizer",
-    "scheduler.": "schedule",
-    "trainer.gradient_clip_val": "clipping",
-    "trainer.max_steps": "trainer",
-    "trainer.precision": "trainer",
+ROWS = {  # of the table; a key of a configuration belongs to the longest beginning that fits
+    "model": ("model.",),
+    "initialization": ("model.init", "model.embed_scale", "model.learn_embed_scale"),
+    "text": ("data.corpus.", "data.split", "corpus_sha256"),
+    "batch": ("data.batch_size", "data.block_size", "trainer.accumulate_grad_batches"),
+    "optimizer": ("optimizer.",),
+    "schedule": ("scheduler.",),
+    "clipping": ("trainer.gradient_clip_val",),
+    "trainer": ("trainer.max_steps", "trainer.precision"),
 }
-ELSEWHERE = ("norm", "model.norm", "optimizer.lr")  # in the conditions' names, and a column
 MOST = 4  # different values that are shown of one setting
 SPEED = (
     "Speed is not compared here, because the times of these runs also depend on whatever else ran "
@@ -50,18 +42,17 @@ def settings(judged: Judged) -> Table:
     """The table of what the reported runs have in common."""
     study = judged.study
     runs = study.reported if len(study.reported) else study.table
-    told = {
+    found = {
         **configured([study.runs.flat[run] for run in runs.index], study.keys),
         "characters seen": listed(f"{n:,.0f}" for n in runs.tokens.dropna()),
         "parameters": parameters(judged.summary),
-        "versions": versions(runs),
-        "device": listed(runs.device),
+        **{name: listed(runs[name]) for name in ("python", "torch", "lightning", "device")},
         "threads": listed(runs.threads.dropna().astype(int)),
         "commit": commits(runs),
         "date": listed(f"{text[:10]}" for text in runs.started.dropna().sort_values()),
-        "command": "\n".join(study.runs.commands[:MOST]),
+        "command": commands(study.runs.commands),
     }
-    rows = [[name, value] for name, value in told.items() if value]
+    rows = [[name, value] for name, value in found.items() if value]
     caption = "Settings that all reported runs share; several values are joined by “or”."
     details = (
         "Names are those of the configuration, so each can be set on a command line, for instance "
@@ -71,23 +62,31 @@ def settings(judged: Judged) -> Table:
     return Table("settings", "Settings", ["setting", "value"], rows, caption, details, [1])
 
 
+def commands(lines: list[str]) -> str:
+    """The first command lines, one per line."""
+    more = [f"and {len(lines) - MOST} more"] if len(lines) > MOST else []
+    return "\n".join([*lines[:MOST], *more])
+
+
 def configured(flat: list[Flat], swept: list[str]) -> dict[str, str]:
     """The rows that come from configurations: `AdamW betas=[0.9, 0.99] weight_decay=0.1`."""
-    parts: dict[str, list[str]] = {row: [] for row in ROW.values()}
+    row_of = {start: row for row, starts in ROWS.items() for start in starts}
+    parts: dict[str, list[str]] = {row: [] for row in ROWS}
     for key in dict.fromkeys(key for config in flat for key in config):
-        fits = [start for start in ROW if key.startswith(start)]
-        last = key.split(".")[-1]
-        if not fits or key in swept or key.startswith(ELSEWHERE) or last == "_partial_":
-            continue
-        of_row = parts[ROW[max(fits, key=len)]]
-        values = [str(config[key]) for config in flat if key in config]
-        if last == "_target_":
-            of_row.insert(0, listed(value.rpartition(".")[2] for value in values))
-        else:
-            of_row.append(
-                f"{last}={listed(value[:12] if 'sha' in last else value for value in values)}"
-            )
-    return {row: " ".join(found) for row, found in parts.items()}
+        fits = [start for start in row_of if key.startswith(start)]
+        if fits and key not in (*swept, RATE) and not key.startswith("model.norm"):
+            values = [config[key] for config in flat if key in config]
+            parts[row_of[max(fits, key=len)]].append(told(key.split(".")[-1], values))
+    return {row: " ".join(filter(None, found)) for row, found in parts.items()}
+
+
+def told(name: str, values: list[Any]) -> str:
+    """`lr=0.1`; a class is told by its name alone, a hash by its beginning."""
+    if name == "_partial_":
+        return ""
+    if name == "_target_":
+        return listed(value.rpartition(".")[2] for value in values)
+    return f"{name}={listed(value[:12] if name == 'corpus_sha256' else value for value in values)}"
 
 
 def listed(values: Iterable[Any]) -> str:
@@ -104,12 +103,6 @@ def parameters(summary: pd.DataFrame) -> str:
         for (params, in_norms), rows in known.groupby(["params", "norm_params"], sort=False)
     ]
     return "; ".join(sizes)
-
-
-def versions(runs: pd.DataFrame) -> str:
-    """`python 3.11, torch 2.13`."""
-    known = {name: listed(runs[name]) for name in ("python", "torch", "lightning")}
-    return ", ".join(f"{name} {value}" for name, value in known.items() if value)
 
 
 def commits(runs: pd.DataFrame) -> str:

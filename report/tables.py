@@ -161,18 +161,21 @@ def losses(judged: Judged) -> Table:
 
 
 def readings(judged: Judged) -> Table | None:
-    """BatchNorm read three ways, and its leak."""
-    rows = []
-    for condition in judged.study.conditions:
-        every = judged.study.of(condition)
+    """BatchNorm read three ways, and its leak: means, and each failed run by itself."""
+    study, rows = judged.study, []
+    for condition in study.conditions:
+        every = study.of(condition)
         read = every.dropna(subset=["val_batch"])
-        if read.empty:
-            continue
-        n = f"{len(read)}" if len(read) == len(every) else f"{len(read)} of {len(every)}"
-        means = [
-            number(read[name].mean()) for name in ("val_final", "val_reestimated", "val_batch")
-        ]
-        rows.append([condition, n, *means, number(read.leak.mean(), 4, sign=True)])
+        trained = read[read.failure == ""]
+        if len(trained):
+            n = (
+                f"{len(trained)}"
+                if len(trained) == len(every)
+                else f"{len(trained)} of {len(every)}"
+            )
+            rows.append([condition, n, *reading_cells(trained.mean(numeric_only=True))])
+        for seed, run in read[read.failure != ""].iterrows():
+            rows.append([condition, f"seed {seed:.0f}, {run.failure}", *reading_cells(run)])
     if not rows:
         return None
     columns = ["condition", "n", "running", "re-estimated", "batch", "leak"]
@@ -181,16 +184,22 @@ def readings(judged: Judged) -> Table | None:
         "in nats per character. The leak is how much later characters lower the loss in training."
     )
     details = (
-        "Means over the n runs that ended with these readings, even if they count as failed: then "
-        "this table may say why. Running: with the statistics that training kept, as in all other "
-        "tables. Re-estimated: with their averages over training batches and the final weights. "
-        "Batch: with each batch's own statistics, in batches of the training size, on which they "
-        "depend; as in training, they include later characters. Leak: the training loss of the "
-        "same predictions after all later text was replaced by other text, minus the training loss "
-        "itself. The training loss minus the evaluation loss is something else: it also holds the "
-        "error of the running statistics."
+        "Means over the n runs that trained and have these readings; a run that failed has a row "
+        "of its own, since the readings may say why it failed. Running: with the statistics that "
+        "training kept, as in all other tables. Re-estimated: with their averages over training "
+        "batches and the final weights. Batch: with each batch's own statistics, in batches of the "
+        "training size, on which they depend; as in training, they include later characters. Leak: "
+        "the training loss of the same predictions after all later text was replaced by other "
+        "text, minus the training loss itself. The training loss minus the evaluation loss is "
+        "something else: it also holds the error of the running statistics."
     )
     return Table("readings", "Batch statistics", columns, rows, caption, details)
+
+
+def reading_cells(row: "pd.Series[Any]") -> list[str]:
+    """The three losses and the leak, of a run or of a mean."""
+    losses = [number(row[name]) for name in ("val_final", "val_reestimated", "val_batch")]
+    return [*losses, number(row.leak, 4, sign=True)]
 
 
 def rates(judged: Judged) -> Table | None:
@@ -256,7 +265,7 @@ def claims(judged: Judged) -> Table | None:
     level, k = percent(judged.level), len(rows)
     caption = (
         "The study stated these claims before it ran. A claim is supported if its whole interval "
-        "lies beyond the margin (for “within ±”: inside it), refuted if the interval lies wholly "
+        "lies beyond the margin (for “within”: inside it), refuted if the interval lies wholly "
         "on the other side, and undecided otherwise."
     )
     details = (

@@ -93,6 +93,10 @@ def test_a_margin_asks_for_the_seeds(
             "error: no run of --baseline dyt; there are: layernorm, none",
         ),
         (["sweep", "--plan", "0"], "error: --plan needs a margin above 0"),
+        (
+            ["sweep", "--out", "sweep/layernorm-s1-0/result.json"],
+            "error: --out .* is a file; give a",
+        ),
         (["sweep", "--plan", "nan"], "error: --plan needs a margin above 0"),
     ],
 )

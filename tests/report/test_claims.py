@@ -18,13 +18,7 @@ from report.claims import (
     plan,
 )
 from report.intervals import Interval, interval
-from tests.report.conftest import (
-    DIFFERENCE,
-    INTERACTION,
-    LOSSES_BY_PLACEMENT,
-    judged_of,
-    study_of,
-)
+from tests.report.conftest import DIFFERENCE, INTERACTION, LOSSES_BY_PLACEMENT, judged_of, study_of
 
 Write = Callable[..., Path]
 
@@ -105,7 +99,7 @@ def test_a_failed_or_missing_condition_leaves_a_claim_undecided(
     (verdict,) = judge_claims(study_of(claims_sweep), claims)
     assert (verdict.verdict, verdict.reason) == (
         "undecided",
-        "1 of 5 of batchnorm placement=post failed",
+        "1 of 5 runs of batchnorm placement=post failed",
     )
 
 

@@ -13,9 +13,7 @@ import pandas as pd
 import pytest
 
 from report.compare import compare
-from tests.report.conftest import (
-    judged_of,
-)
+from tests.report.conftest import judged_of
 
 Write = Callable[..., Path]
 LOSSES = {"layernorm": [2.0, 2.1, 2.05], "batchnorm": [2.1, 2.25, 2.2], "none": [2.5, 2.6, 2.45]}

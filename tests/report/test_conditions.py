@@ -6,10 +6,7 @@ from pathlib import Path
 
 from report.conditions import flat_config, label, swept_keys
 from report.read import Runs, read_runs
-from tests.report.conftest import (
-    config_of,
-    judged_of,
-)
+from tests.report.conftest import config_of, judged_of
 
 Write = Callable[..., Path]
 

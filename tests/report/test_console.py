@@ -9,9 +9,7 @@ from report.console import console_text
 from report.findings import findings, tuning_command
 from report.notes import footnotes
 from report.tables import all_tables
-from tests.report.conftest import (
-    judged_of,
-)
+from tests.report.conftest import judged_of
 
 Write = Callable[..., Path]
 LOSSES = {"layernorm": [2.0, 2.1, 2.05], "batchnorm": [2.1, 2.25, 2.2], "none": [2.5, 2.6, 2.45]}

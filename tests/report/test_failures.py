@@ -1,25 +1,16 @@
 """What counts as a failed run, and of which kind."""
 
-from collections.abc import Callable
-from pathlib import Path
-
 import numpy as np
 import pandas as pd
 import pytest
 
 from report.failures import bad_evaluations, failure, spiked
-from tests.report.conftest import (
-    ENTROPY,
-    START,
-)
-
-Write = Callable[..., Path]
+from tests.report.conftest import ENTROPY, START
 
 
 def result_of(final: float | None = 2.0, status: str = "finished") -> dict[str, object]:
-    return {
-        "status": status, "val_final": final, "loss_initial": START, "unigram_entropy": ENTROPY
-    }  # fmt: skip
+    losses = {"val_final": final, "loss_initial": START, "unigram_entropy": ENTROPY}
+    return {"status": status, **losses}
 
 
 def curves_of(train: list[float], every: int = 2) -> pd.DataFrame:

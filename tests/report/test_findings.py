@@ -9,11 +9,7 @@ import yaml
 
 from report.compare import compare
 from report.findings import findings, tuning_command
-from tests.report.conftest import (
-    judged_of,
-    tune,
-    write_tuning,
-)
+from tests.report.conftest import judged_of, tune, write_tuning
 
 Write = Callable[..., Path]
 

@@ -10,12 +10,7 @@ from report.group import Study, build_study
 from report.judge import judge
 from report.notes import footnotes
 from report.read import read_runs
-from tests.report.conftest import (
-    diverge,
-    study_of,
-    tune,
-    write_tuning,
-)
+from tests.report.conftest import diverge, study_of, tune, write_tuning
 
 Write = Callable[..., Path]
 LAYER, BATCH = [2.0, 2.2, 2.1, 2.4], [2.1, 2.35, 2.15, 2.5]

@@ -6,10 +6,7 @@ from pathlib import Path
 
 from report.notes import footnotes, numbers_of, with_numbers
 from report.tables import all_tables, comparison
-from tests.report.conftest import (
-    judged_of,
-    tune,
-)
+from tests.report.conftest import judged_of, tune
 
 Write = Callable[..., Path]
 

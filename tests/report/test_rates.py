@@ -14,11 +14,7 @@ from report.judge import judge
 from report.notes import footnotes
 from report.rates import steps_table, tuned_conditions
 from report.summary import summarize
-from tests.report.conftest import (
-    judged_of,
-    study_of,
-    write_tuning,
-)
+from tests.report.conftest import judged_of, study_of, write_tuning
 
 Write = Callable[..., Path]
 

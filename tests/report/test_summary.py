@@ -8,11 +8,8 @@ from pathlib import Path
 import pytest
 
 from report.summary import floor_of, summarize
-from tests.report.conftest import (
-    diverge,
-    judged_of,
-    study_of,
-)
+from report.tables import comparison
+from tests.report.conftest import diverge, judged_of, study_of
 
 Write = Callable[..., Path]
 LAYER, BATCH = [2.0, 2.2, 2.1, 2.4], [2.1, 2.35, 2.15, 2.5]
@@ -101,11 +98,11 @@ def test_a_sweep_whose_every_run_failed_still_has_a_table(
 ) -> None:
     write_sweep(tmp_path, {"layernorm": LAYER[:1], "none": LAYER[:1]})
     for folder in ("layernorm-s1-0", "none-s1-1"):
-        (tmp_path / folder / "result.json").write_text(
-            json.dumps({
-                "status": "failed", "error": "no", "norm": folder.split("-")[0], "seed": 1,
-                "overrides": [f"norm={folder.split('-')[0]}", "seed=1"],
-            })
-        )  # fmt: skip
-    content = judged_of(tmp_path)
-    assert content.summary.failures.tolist() == ["1 error", "1 error"]
+        norm = folder.split("-")[0]
+        fields = {"status": "failed", "error": "no", "norm": norm, "seed": 1}
+        overrides = [f"norm={norm}", "seed=1"]
+        result = json.dumps(fields | {"overrides": overrides})
+        (tmp_path / folder / "result.json").write_text(result)
+    judged = judged_of(tmp_path)
+    assert judged.summary.failures.tolist() == ["1 error", "1 error"]
+    assert [row[2] for row in comparison(judged).rows] == ["1 of 1 failed", "1 of 1 failed"]

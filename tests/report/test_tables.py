@@ -12,9 +12,7 @@ from report.compare import compare
 from report.notes import footnotes
 from report.settings import SPEED
 from report.tables import all_tables, comparison, readings, seeds
-from tests.report.conftest import (
-    judged_of,
-)
+from tests.report.conftest import judged_of
 
 Write = Callable[..., Path]
 
@@ -75,15 +73,21 @@ def test_batch_statistics_are_read_three_ways_side_by_side_only_where_there_are_
 def test_a_run_that_failed_to_learn_is_still_read_three_ways(
     tmp_path: Path, write_run: Write
 ) -> None:
-    """By running statistics it has failed; with others it may not have. No reading, no part."""
+    """By running statistics it has failed; with others it may not have. It is not averaged."""
     read = {"val_final": 3.5, "val_reestimated": 3.25, "val_batch": 2.0, "leak": 1.0}
     write_run(tmp_path / "b1", "batchnorm", 1, result=read)
     write_run(tmp_path / "b2", "batchnorm", 2, result={"status": "diverged", "val_final": None})
+    trained = {"val_reestimated": 2.1, "val_batch": 2.05, "leak": 0.5}
+    for seed, batch in ((3, 2.0), (4, 2.1)):
+        write_run(tmp_path / f"b{seed}", "batchnorm", seed, result=trained | {"val_batch": batch})
     content = judged_of(tmp_path, baseline="batchnorm")
     assert content.summary.failed["batchnorm"] == 2
     table = readings(content)
     assert table is not None
-    assert table.rows[0][1:] == ["1 of 2", "3.500", "3.250", "2.000", "+1.0000"]
+    assert [row[1:] for row in table.rows] == [
+        ["2 of 4", "2.000", "2.100", "2.050", "+0.5000"],
+        ["seed 1, failed to learn", "3.500", "3.250", "2.000", "+1.0000"],
+    ]
 
 
 def test_a_visible_caption_has_at_most_two_sentences_and_a_table_a_name_of_its_own(
