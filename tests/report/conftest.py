@@ -85,7 +85,7 @@ def losses_of(final: float, steps: int, points: int) -> tuple[np.ndarray, np.nda
     return at, final + (START - final) * np.exp(-6 * at / steps)
 
 
-@pytest.fixture
+@pytest.fixture(scope="session")
 def write_run() -> Write:
     """Write one run folder; `loss` is its final validation loss."""
 
@@ -185,7 +185,7 @@ def every_curve(loss: float, steps: int = 200) -> list[tuple[int, str, float]]:
     return rows
 
 
-@pytest.fixture
+@pytest.fixture(scope="session")
 def write_full(write_run: Callable[..., Path]) -> Callable[..., Path]:
     """Write a sweep with curves for every kind of figure: {norm: [loss of seed 1, ...]}."""
 

@@ -105,19 +105,25 @@ def out_of_view(seen: dict[str, Any]) -> list[str]:
     return [name for name, inside in whole.items() if not inside]
 
 
-@pytest.fixture
-def page(tmp_path: Path, write_full: Callable[..., Path]) -> str:
-    """A page with every kind of figure, a failed run and a leak."""
-    compare(write_full(tmp_path / "s", LOSSES))
-    return (tmp_path / "s/comparison/report.html").read_text()
+@pytest.fixture(scope="module")
+def comparison(tmp_path_factory: pytest.TempPathFactory, write_full: Callable[..., Path]) -> Path:
+    """The report of a sweep with every kind of figure, a failed run and a leak."""
+    folder = write_full(tmp_path_factory.mktemp("swept"), LOSSES)
+    compare(folder)
+    return folder / "comparison"
+
+
+@pytest.fixture(scope="module")
+def page(comparison: Path) -> str:
+    """Its page."""
+    return (comparison / "report.html").read_text()
 
 
 def test_the_page_opens_with_every_figure_no_error_and_no_outside_request(
-    tmp_path: Path, page: str
+    tmp_path: Path, comparison: Path
 ) -> None:
-    place = tmp_path / "s/comparison"
-    dom, complained, asked = opened(place / "report.html", tmp_path)
-    figures = {path.stem for path in place.glob("*.svg")}
+    dom, complained, asked = opened(comparison / "report.html", tmp_path)
+    figures = {path.stem for path in comparison.glob("*.svg")}
     assert len(figures) == 7
     assert set(re.findall(r'<figure id="(\w+)">\s*<h3>[^<]+</h3>\s*<svg', dom)) == figures
     assert (complained, asked) == (False, set())

@@ -42,11 +42,18 @@ def test_what_comes_from_a_run_cannot_break_the_page(tmp_path: Path, write_run: 
     assert "{{ 7*7 }}" in page
 
 
-@pytest.fixture
-def full(tmp_path: Path, write_full: Write) -> str:
-    """A page with every kind of figure, a failed run and a leak."""
-    compare(write_full(tmp_path, FULL))
-    return (tmp_path / "comparison/report.html").read_text()
+@pytest.fixture(scope="module")
+def swept(tmp_path_factory: pytest.TempPathFactory, write_full: Write) -> Path:
+    """A compared sweep with every kind of figure, a failed run and a leak."""
+    folder = write_full(tmp_path_factory.mktemp("swept"), FULL)
+    compare(folder)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def full(swept: Path) -> str:
+    """Its page."""
+    return (swept / "comparison/report.html").read_text()
 
 
 def test_the_answer_comes_first_then_the_contents_then_the_sections(full: str) -> None:
@@ -60,8 +67,8 @@ def test_the_answer_comes_first_then_the_contents_then_the_sections(full: str) -
     assert re.findall(r'href="#([^"]+)"', contents) == [s for s in sections if s != "comparison"]
 
 
-def test_every_figure_is_on_the_page_once(full: str, tmp_path: Path) -> None:
-    figures = sorted(path.stem for path in (tmp_path / "comparison").glob("*.svg"))
+def test_every_figure_is_on_the_page_once(full: str, swept: Path) -> None:
+    figures = sorted(path.stem for path in (swept / "comparison").glob("*.svg"))
     assert sorted(re.findall(r'<figure id="([^"]+)">', full)) == figures
     batch = full[full.index('id="batch-statistics"') : full.index('id="inside-the-network"')]
     assert re.findall(r'<figure id="([^"]+)">', batch) == ["probe_leak"]
@@ -75,8 +82,8 @@ def test_a_visible_caption_has_at_most_two_sentences(full: str) -> None:
         assert 1 <= len(re.findall(r"[.!?](?= |$)", text)) <= 2, text
 
 
-def test_each_note_is_under_the_table_whose_numbers_it_qualifies(full: str, tmp_path: Path) -> None:
-    notes = footnotes(judged_of(tmp_path))
+def test_each_note_is_under_the_table_whose_numbers_it_qualifies(full: str, swept: Path) -> None:
+    notes = footnotes(judged_of(swept))
     assert {note.table for note in notes} >= {"comparison", "losses"}
     sections = dict(re.findall(r'<section id="([^"]+)">(.*?)</section>', full, re.DOTALL))
     for number, note in enumerate(notes, 1):
@@ -93,8 +100,8 @@ def test_a_note_on_no_table_has_a_section_of_its_own(tmp_path: Path, write_sweep
     assert "something" in page[page.index('<section id="notes">') :]
 
 
-def test_a_condition_has_the_colour_of_its_figures_in_the_tables(full: str, tmp_path: Path) -> None:
-    for condition, look in looks_of(judged_of(tmp_path)).items():
+def test_a_condition_has_the_colour_of_its_figures_in_the_tables(full: str, swept: Path) -> None:
+    for condition, look in looks_of(judged_of(swept)).items():
         dot = f'<span class="dot" style="background: {look.color}"></span><span>{condition} '
         assert full.count(dot) + full.count(dot.strip() + "<") >= 3
 
