@@ -88,11 +88,12 @@ def differences(name: str, judged: Judged, colours: dict[str, Look]) -> Drawn | 
 def draw_difference(axes: Axes, y: int, judged: Judged, condition: str, look: Look) -> None:
     """A row of the forest plot: mean, interval and single seeds, or why there are none."""
     study, row = judged.study, judged.summary.loc[condition]
+    below = min(0.06 * len(study.conditions), 0.25)
     if np.isfinite(row.difference):
         axes.plot([row.difference_low, row.difference_high], [y, y], color=look.color)
         axes.plot(row.difference, y, look.marker, color=look.color, markersize=7)
         each = study.of(condition)[study.metric] - study.of(row.baseline)[study.metric]
-        axes.plot(each, np.full(len(each), y + 0.25), ".", color=look.color, markersize=5)
+        axes.plot(each, np.full(len(each), y + below), ".", color=look.color, markersize=5)
     else:
         said = why_no_difference(row, judged.summary.loc[row.baseline])
         axes.annotate(said, (0, y), (6, 0), textcoords="offset points", va="center")
