@@ -13,8 +13,8 @@ from matplotlib.figure import Figure
 from rich.console import Console
 
 from report.console import rich_table
-from report.draw import INK, STYLE, Drawn, Look, finish, looks, plain_numbers
 from report.formatting import NOTHING, Table
+from report.style import INK, STYLE, Drawn, Look, finish, looks, plain_numbers
 from run.files import replace_file
 from run.folder import shown
 

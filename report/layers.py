@@ -1,105 +1,141 @@
 """Whatever probes have logged, found by name: `probe/WHAT` or `probe/WHAT/LAYER`."""
 
 import re
+import textwrap
+from typing import Any
 
 import numpy as np
+import pandas as pd
+from matplotlib.axes import Axes
 from matplotlib.ticker import MaxNLocator
 
-from report.curves import curve_of
-from report.draw import Drawn, Look, add_legend, canvas, finish
+from report.curves import (
+    FEWEST_POINTS,
+    curve_caption,
+    curves_of,
+    draw_curves,
+    label_of,
+    most_points,
+)
+from report.failures import ERROR, NON_FINITE
 from report.group import Study
+from report.intervals import FEWEST, interval
+from report.style import Drawn, Look, canvas, finish, name_lines
 
-MOST, FEWEST_POINTS = 8, 2  # figures: a page is no archive; and points of a curve
+MOST = 8  # figures: a page is no archive
 FIRST = {  # what says most about a norm, in words; others are drawn where there is none of these
     "residual_rms": "RMS of the residual stream",
-    "grad_norm": "gradient norm of the block",
-    "input_std_attention_norm": "SD of the attention norm's input",
-    "tid_mean_attention_norm": "batch mean from running mean (SDs)",
-    "loss_running": "loss, running statistics (nats)",
-    "loss_batch": "loss, batch statistics (nats)",
+    "grad_norm": "gradient norm of each block",
+    "input_std_attention_norm": "standard deviation of the attention norm's input",
+    "tid_mean_attention_norm": "distance of the batch mean from the running mean (in SDs)",
+    "loss_running": "loss with running statistics (nats per character)",
+    "loss_batch": "loss with batch statistics (nats per character)",
     "leak": "leak (nats per character)",
-    "attention_entropy": "attention entropy / ln t",
+    "attention_entropy": "attention entropy, as a share of the greatest possible",
 }
+STOPPED = (NON_FINITE, ERROR)  # kinds of failure whose last values are at earlier steps
+AXIS_WIDTH = 30  # characters that fit along the height of a figure
+DODGE = 0.06  # of a layer, between conditions, so that their intervals do not hide each other
 
 
 def draw_probes(study: Study, colours: dict[str, Look]) -> dict[str, Drawn]:
-    """One figure a probe: its last values by layer where it has layers, else over training."""
+    """One figure per probe: its last values by layer where it has layers, else over training."""
     found = {name for curves in study.runs.curves.values() for name in curves.columns}
     probes = sorted(name for name in found if name.startswith("probe/"))
     families: dict[str, list[str]] = {}
     for name in probes:
-        stem = re.sub(r"[/._-]?\d+$", "", name)
-        families.setdefault(stem, []).append(name)
-    drawn: dict[str, Drawn] = {}
+        families.setdefault(family(name), []).append(name)
     known = [f"probe/{what}" for what in FIRST if f"probe/{what}" in families]
+    drawn: dict[str, Drawn] = {}
     for stem in known or families:
-        names = families[stem]
-        if len(names) == 1 and points(study, names[0]) < FEWEST_POINTS:
-            continue
+        file, names = re.sub(r"\W+", "_", stem), families[stem]
+        draw = by_layer if len(names) > 1 else over_steps
+        figure = draw(file, study, colours, names)
+        if figure is not None:
+            drawn[file] = figure
         if len(drawn) == MOST:
             break
-        file = re.sub(r"\W+", "_", stem)
-        figure = by_layer(file, study, colours, stem, names)
-        drawn[file] = figure if len(names) > 1 else over_steps(file, study, colours, names[0])
     return drawn
 
 
-def points(study: Study, name: str) -> int:
-    """How often a probe was logged in the run that has most of it."""
-    return max(int(c[name].count()) if name in c else 0 for c in study.runs.curves.values())
-
-
-def by_layer(
-    file: str, study: Study, colours: dict[str, Look], stem: str, names: list[str]
-) -> Drawn:
-    """The last value logged, mean over seeds, against the layer's number."""
-    layers = {
-        int(re.sub(r".*?(\d+)$", r"\1", name)) if name[-1].isdigit() else 0: name for name in names
-    }
+def by_layer(file: str, study: Study, colours: dict[str, Look], names: list[str]) -> Drawn | None:
+    """The last values by layer: means with intervals, or each run of a condition by itself."""
+    tables = {name: last_values(study, name, names) for name in study.conditions}
+    tables = {condition: table for condition, table in tables.items() if table.size}
+    if not tables:
+        return None
     figure, axes = canvas()
-    for condition in study.conditions:
-        points = []
-        for layer, name in sorted(layers.items()):
-            ends = [
-                study.runs.curves[run][name].dropna().iloc[-1:]
-                for run in study.of(condition).run
-                if name in study.runs.curves[run]
-            ]
-            values = np.concatenate([end.to_numpy() for end in ends]) if ends else np.array([])
-            if len(values):
-                points.append((layer, values.mean()))
-        if points:
-            look = colours[condition]
-            x, y = zip(*points, strict=True)
-            axes.plot(
-                x, y, label=condition, color=look.color, ls=look.linestyle, marker=look.marker
-            )
+    means = [name for name, t in tables.items() if len(t) >= FEWEST and not study.failed[name]]
+    for i, (condition, table) in enumerate(tables.items()):
+        shifted = table.set_axis(table.columns + DODGE * (i - (len(tables) - 1) / 2), axis=1)
+        label = label_of(study, condition)
+        draw_layers(axes, label, shifted, colours[condition], condition in means)
+    shown = np.concatenate([table.to_numpy().ravel() for table in tables.values()])
+    margin = 0.06 * np.ptp(shown) or 0.1
+    axes.set_ylim(shown.min() - margin, shown.max() + margin)  # an interval may go beyond
     axes.xaxis.set_major_locator(MaxNLocator(integer=True))
-    axes.set_xlabel("layer")
-    axes.set_ylabel(words(stem))
-    add_legend(figure, axes)
-    return finish(figure, file, words(stem), "At the last step that was logged, means over seeds.")
+    first = "the embeddings" if "residual" in file else "the first block"
+    axes.set_xlabel(f"layer (0: {first})")
+    axes.set_ylabel(textwrap.fill(words(names[0]), AXIS_WIDTH))
+    name_lines(figure, axes)
+    ways = ["means over seeds with their 95 % intervals"] * bool(means)
+    if len(means) < len(tables):
+        ways.append(f"each run by itself{' where a run failed or seeds are few' * bool(means)}")
+    caption = f"At the end of training: {'; '.join(ways)}.{left_out(study)}"
+    return finish(figure, file, words(names[0]), caption)
 
 
-def over_steps(file: str, study: Study, colours: dict[str, Look], name: str) -> Drawn:
-    """Mean over seeds against steps."""
+def draw_layers(axes: Axes, label: str, table: pd.DataFrame, look: Look, mean: bool) -> None:
+    """One condition: columns are layers, rows are runs. A line joins three layers or more."""
+    at, values = table.columns, table.to_numpy().T
+    joined = look.linestyle if len(at) >= FEWEST_POINTS else ""
+    style: Any = {"color": look.color, "marker": look.marker, "ms": 4, "linestyle": joined}
+    if mean:
+        found = interval(values)
+        axes.vlines(at, found.low, found.high, color=look.color, linewidth=1.2)
+        axes.plot(at, found.mean, label=label, **style)
+    else:
+        axes.plot(at, values, linewidth=0.9, **style)[0].set_label(label)
+
+
+def last_values(study: Study, condition: str, names: list[str]) -> pd.DataFrame:
+    """One row per run that reached its last step, one column per layer."""
+    runs = study.of(condition)
+    last = {}
+    for run in runs.run[~runs.failure.isin(STOPPED)]:
+        logged = study.runs.curves[run].reindex(columns=names).ffill()
+        last[run] = logged.iloc[-1] if len(logged) else logged.max()
+    table = pd.DataFrame.from_dict(last, orient="index").dropna(axis=1)
+    layers = [int(name.removeprefix(family(name)).strip("/._-") or 0) for name in table.columns]
+    return table.set_axis(layers, axis=1).sort_index(axis=1)
+
+
+def left_out(study: Study) -> str:
+    """A sentence on the runs whose last values are at earlier steps, if there are any."""
+    stopped = study.reported[study.reported.failure.isin(STOPPED)].condition
+    each = ", ".join(f"{(stopped == name).sum()} of {name}" for name in dict.fromkeys(stopped))
+    return f" Runs that stopped early are left out: {each}." if each else ""
+
+
+def over_steps(file: str, study: Study, colours: dict[str, Look], names: list[str]) -> Drawn | None:
+    """A probe without layers against steps; None with too few points for a curve."""
+    curves = curves_of(study, names[0])
+    if most_points(curves) < FEWEST_POINTS:
+        return None
     figure, axes = canvas()
-    for condition in study.conditions:
-        curve, look = curve_of(study, condition, name), colours[condition]
-        if curve is None:
-            continue
-        lines = curve.single or [(curve.steps, curve.mean)]
-        for i, (steps, values) in enumerate(lines):
-            label = None if i else condition
-            axes.plot(steps, values, label=label, color=look.color, ls=look.linestyle)
-    axes.set_xlabel("optimizer steps")
-    axes.set_ylabel(words(name))
-    add_legend(figure, axes)
-    return finish(figure, file, words(name), "Means over seeds; where a run failed, each run.")
+    draw_curves(axes, curves, colours, dots=True)
+    axes.set_ylabel(textwrap.fill(words(names[0]), AXIS_WIDTH))
+    name_lines(figure, axes)
+    return finish(figure, file, words(names[0]), curve_caption(study, curves))
 
 
 def words(name: str) -> str:
-    """`probe/residual_rms` in words: `Residual rms`."""
-    what = name.removeprefix("probe/")
+    """`probe/residual_rms/0` in words: `RMS of the residual stream`."""
+    what = family(name).removeprefix("probe/")
     plain = FIRST.get(what, what.replace("_", " ").replace("/", ", "))
     return plain[:1].upper() + plain[1:]
+
+
+def family(name: str) -> str:
+    """A probe's name without its layer."""
+    return re.sub(r"[/._-]?\d+$", "", name)

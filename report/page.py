@@ -1,17 +1,48 @@
-"""comparison/report.html: one file that opens anywhere, offline, light and dark."""
+"""comparison/report.html: one file that opens anywhere, offline, in light and dark, and prints.
 
-import re
+The page only arranges: the findings, the two main figures and the comparison first, then a section
+for each further question. What it says comes from the findings, the tables, notes and figures.
+"""
+
+from dataclasses import dataclass
 from pathlib import Path
 
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup, escape
 
-from report.draw import Drawn
+from report.figures import looks_of
 from report.findings import findings, tuning_command
 from report.formatting import Table
 from report.judge import Judged
 from report.notes import Note, with_numbers
-from report.settings import subtitle
+from report.settings import SPEED, subtitle
+from report.style import Drawn
+
+BATCH = ("probe_tid", "probe_loss", "probe_leak")  # figures of batch statistics
+# Of each section the tables by name, and the figures by how their names begin.
+SECTIONS: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
+    "Claims": (("claims", "plan"), ()),
+    "Each seed": (("seeds",), ()),
+    "Losses": (("losses", "steps"), ("loss_train",)),
+    "Learning rates": (("rates",), ("loss_lr",)),
+    "Batch statistics": (("readings",), BATCH),
+    "Inside the network": ((), ("gradient_norm", "probe")),
+    "Cost": ((), ()),
+    "Settings": (("settings",), ()),
+    "Notes": ((), ()),
+}
+Noted = tuple[Table, list[tuple[int, Note]]]  # a table and the numbered notes on its numbers
+
+
+@dataclass(frozen=True)
+class Section:
+    """A part of the page below the first screen; its notes are on no table of the page."""
+
+    title: str
+    text: str
+    tables: list[Noted]
+    figures: dict[str, Drawn]
+    notes: list[tuple[int, Note]]
 
 
 def page(judged: Judged, tables: list[Table], notes: list[Note], figures: dict[str, Drawn]) -> str:
@@ -21,16 +52,22 @@ def page(judged: Judged, tables: list[Table], notes: list[Note], figures: dict[s
         autoescape=True,
         undefined=StrictUndefined,
         trim_blocks=True,
+        lstrip_blocks=True,
     )
-    environment.filters["footnotes"] = footnotes
+    colours = {condition: look.color for condition, look in looks_of(judged).items()}
+    environment.filters["condition"] = lambda cell: condition_cell(cell, colours)
+    curves = "loss_val_steps" if "loss_val_steps" in figures else "loss_train_steps"
+    first = {name: figures[name] for name in ("differences", curves) if name in figures}
+    noted = {table.name: (with_numbers(table, notes), on(table.name, notes)) for table in tables}
+    others = [pair for pair in enumerate(notes, 1) if pair[1].table not in noted]
     return environment.get_template("page.html.j2").render(
         title=title(judged),
         subtitle=subtitle(judged.study),
         findings=findings(judged),
         command=tuning_command(judged),
-        tables=[with_numbers(table, notes) for table in tables],
-        figures=figures,
-        notes=notes,
+        first=first,
+        comparison=noted.get("comparison"),
+        sections=sections(noted, {k: v for k, v in figures.items() if k not in first}, others),
     )
 
 
@@ -38,13 +75,41 @@ def title(judged: Judged) -> str:
     """The first conditions' names."""
     conditions = judged.study.conditions
     more = f" and {len(conditions) - 4} more" if len(conditions) > 4 else ""
-    return f"normlab: {', '.join(conditions[:4])}{more}"
+    return f"{', '.join(conditions[:4])}{more}"
 
 
-def footnotes(cell: str) -> Markup:
-    """A condition with its footnotes' numbers as links."""
-    found = re.fullmatch(r"(.*) \[([\d,]+)\]", cell)
-    if not found:
-        return escape(cell)
-    links = ", ".join(f'<a href="#note-{n}">{n}</a>' for n in found[2].split(","))
-    return escape(found[1]) + Markup(f" <sup>{links}</sup>")
+def on(table: str, notes: list[Note]) -> list[tuple[int, Note]]:
+    """The notes on a table's numbers, each with its own number."""
+    return [(number, note) for number, note in enumerate(notes, 1) if note.table == table]
+
+
+def sections(
+    tables: dict[str, Noted], figures: dict[str, Drawn], others: list[tuple[int, Note]]
+) -> list[Section]:
+    """What follows the first screen, in order; a section without content is left out."""
+    made: list[Section] = []
+    for heading, (names, starts) in SECTIONS.items():
+        taken = {name for section in made for name in section.figures}
+        section = Section(
+            title=heading,
+            text=SPEED if heading == "Cost" else "",
+            tables=[tables[name] for name in names if name in tables],
+            figures={k: v for k, v in figures.items() if k.startswith(starts) and k not in taken},
+            notes=others if heading == "Notes" else [],
+        )
+        if section.text or section.tables or section.figures or section.notes:
+            made.append(section)
+    return made
+
+
+def condition_cell(cell: str, colours: dict[str, str]) -> Markup:
+    """A condition after a dot of its colour, the numbers of its notes as links."""
+    name, _, numbers = cell.partition(" [") if cell.endswith("]") else (cell, "", "")
+    shown = escape(name)
+    if numbers:
+        links = ", ".join(f'<a href="#note-{n}">{n}</a>' for n in numbers[:-1].split(","))
+        shown += Markup(f" <sup>{links}</sup>")
+    if name not in colours:
+        return shown
+    dot = Markup('<span class="dot" style="background: {}"></span>').format(colours[name])
+    return Markup('<span class="condition">{}<span>{}</span></span>').format(dot, shown)

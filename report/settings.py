@@ -53,7 +53,7 @@ def settings(judged: Judged) -> Table:
         "command": commands(study.runs.commands),
     }
     rows = [[name, value] for name, value in found.items() if value]
-    caption = f"Settings that all reported runs share; several values are joined by “or”. {SPEED}"
+    caption = "Settings that all reported runs share; several values are joined by “or”."
     details = (
         "Names are those of the configuration, so each can be set on a command line, for instance "
         "model.n_layer=4. Each run's own settings are in its folder, in .hydra/config.yaml. The "

@@ -11,7 +11,7 @@ import matplotlib as mpl
 import pandas as pd
 
 sys.path.insert(0, str(Path(__file__).parent.parent))
-from report.draw import INK, STYLE, add_legend, canvas, finish, looks, plain_numbers
+from report.style import INK, STYLE, add_legend, canvas, finish, looks, plain_numbers
 
 WAYS = {
     "val_final": "running statistics",

@@ -85,7 +85,7 @@ def losses_of(final: float, steps: int, points: int) -> tuple[np.ndarray, np.nda
     return at, final + (START - final) * np.exp(-6 * at / steps)
 
 
-@pytest.fixture
+@pytest.fixture(scope="session")
 def write_run() -> Write:
     """Write one run folder; `loss` is its final validation loss."""
 
@@ -111,7 +111,7 @@ def write_run() -> Write:
         rows = [(0, "loss/val", START)]
         rows += [(int(s), "loss/train", float(x)) for s, x in zip(at, train, strict=True)]
         rows += [
-            (int(s), "loss/val", float(x) + 0.1) for s, x in zip(at[4::5], train[4::5], strict=True)
+            (int(s), "loss/val", float(x) + 0.1) for s, x in zip(at[3::4], train[3::4], strict=True)
         ]
         with (folder / "metrics.csv").open("w", newline="") as file:
             writer = csv.writer(file, lineterminator="\n")
@@ -167,6 +167,33 @@ def write_sweep(write_run: Write) -> Write:
         jobs = [(norm, s, x) for norm, row in losses.items() for s, x in enumerate(row, 1)]
         for number, (norm, seed, loss) in enumerate(jobs):
             write_run(folder / f"{norm}-s{seed}-{number}", norm, seed, loss, **how)
+        return folder
+
+    return written
+
+
+def every_curve(loss: float, steps: int = 200) -> list[tuple[int, str, float]]:
+    """Rows of metrics.csv with all that a figure is drawn of; all go to `loss` at the last step."""
+    rows = [(0, "loss/val", START)]
+    at, train = losses_of(loss, steps, 20)
+    for step, value in zip(at.tolist(), train.tolist(), strict=True):
+        rows += [(step, "loss/train", value), (step, "optim/grad_norm", value / 2)]
+        if step % 40 == 0:
+            rows += [(step, "loss/val", value + 0.1), (step, "probe/leak", value / 100)]
+            rows += [(step, f"probe/residual_rms/{i}", value * (1 + i)) for i in range(4)]
+            rows += [(step, f"probe/grad_norm/{i}", value / (1 + i)) for i in range(2)]
+    return rows
+
+
+@pytest.fixture(scope="session")
+def write_full(write_run: Callable[..., Path]) -> Callable[..., Path]:
+    """Write a sweep with curves for every kind of figure: {norm: [loss of seed 1, ...]}."""
+
+    def written(folder: Path, losses: dict[str, list[float]]) -> Path:
+        for norm, row in losses.items():
+            for seed, loss in enumerate(row, 1):
+                run = folder / f"{norm}-s{seed}".replace(" ", "-")
+                write_run(run, norm, seed, loss, curves=every_curve(loss))
         return folder
 
     return written

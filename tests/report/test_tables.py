@@ -10,6 +10,7 @@ import pytest
 
 from report.compare import compare
 from report.notes import footnotes
+from report.settings import SPEED
 from report.tables import all_tables, comparison, readings, seeds
 from tests.report.conftest import judged_of
 
@@ -101,11 +102,11 @@ def test_a_visible_caption_has_at_most_two_sentences_and_a_table_a_name_of_its_o
 
 
 def test_speed_is_in_no_table(tmp_path: Path, write_sweep: Write) -> None:
-    """The times of jobs show the machine's load: the settings say how to measure a norm's."""
+    """The times of jobs show the machine's load; the page says how to measure a norm's."""
     tables = all_tables(judged_of(write_sweep(tmp_path, {"layernorm": [2.0], "none": [2.5]})))
     words = " ".join(word for table in tables for word in [table.title, *table.columns])
     assert not re.search(r"second|/s|cost|speed", words, re.IGNORECASE)
-    assert "benchmarks/norms.py --step" in tables[-1].caption
+    assert "benchmarks/norms.py --step" in SPEED
 
 
 def test_a_tuning_sweep_alone_compares_nothing(tmp_path: Path, write_run: Write) -> None:
