@@ -1,6 +1,7 @@
 """What README.md and docs/ say holds: commands run, the new norm passes, links lead somewhere.
 
-Every `sh` block is run, page by page and in order; only sizes, steps, seeds and texts are small.
+Every line of an `sh` block is run, page by page and in order, the first time that it occurs; only
+sizes, steps, seeds and texts are small.
 """
 
 import json
@@ -32,6 +33,9 @@ TUNING = ["optimizer.lr=1e-3,2e-3", "seed=1", "hydra.sweeper.tuning_seeds=[101]"
 ONE_CONDITION = ["norm=none", "model.placement=pre", "scheduler.warmup=0.05"]
 
 
+SWEEPS: dict[str, str] = {}  # the folder that each `-m` command has made
+
+
 def commands(page: Path) -> list[str]:
     """The lines of a page's `sh` blocks, without their comments."""
     shell = "\n".join(re.findall(r"```sh\n(.*?)```", page.read_text(), re.DOTALL))
@@ -39,7 +43,8 @@ def commands(page: Path) -> list[str]:
 
 
 ALL = [(page, command) for page in PAGES for command in commands(page)]
-PYTHON = [(page, command) for page, command in ALL if command.startswith("python ")]
+FIRST = {command: page for page, command in reversed(ALL)}
+PYTHON = [(p, c) for p, c in ALL if c.startswith("python ") and FIRST[c] == p]
 OTHER = [command for page, command in ALL if not command.startswith("python ")]
 
 
@@ -128,12 +133,20 @@ def newest(files: set[Path]) -> str:
     return str(found[-1].parent) if found else ""
 
 
-def filled_in(command: str, root: Path) -> list[str]:
-    """The words of a command; what stands for a name in it is the newest run, sweep or text."""
-    run = newest(results(root))
-    sweeps = {path for path in root.glob("sweeps/*/multirun.yaml") if path.parent.name != "all"}
-    command = command.replace("runs/<folder>", shlex.quote(run)).replace("FILE", "play.txt")
-    return shlex.split(command.replace("sweeps/<time>", shlex.quote(newest(sweeps))))
+def sweep_before(page: Path, command: str) -> str:
+    """The sweep that `sweeps/<time>` means: that of the last `-m` command before, on its page."""
+    above = commands(page)[: commands(page).index(command)]
+    made_here = [line for line in above if " -m " in line and "sweep.dir" not in line]
+    return SWEEPS[made_here[-1]]
+
+
+def filled_in(page: Path, command: str, root: Path) -> list[str]:
+    """The words of a command, with the newest run, its page's sweep and a text for a user's."""
+    filled = command.replace("FILE", "play.txt")
+    filled = filled.replace("runs/<folder>", shlex.quote(newest(results(root))))
+    if "sweeps/<time>" in command:
+        filled = filled.replace("sweeps/<time>", shlex.quote(sweep_before(page, command)))
+    return shlex.split(filled)
 
 
 @pytest.mark.usefixtures("small_corpus")
@@ -143,10 +156,12 @@ def filled_in(command: str, root: Path) -> list[str]:
 def test_a_command_does_what_its_page_says(
     page: Path, command: str, copy: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    _, script, *words = filled_in(command, copy)
+    _, script, *words = filled_in(page, command, copy)
     before = results(copy)
     code = here(*small(script, words), cwd=copy, program=copy / script)
     assert code == 0, code
+    if " -m " in command:
+        SWEEPS[command] = newest(set(copy.glob("sweeps/*/multirun.yaml")))
     check_outcome(script, words, capsys.readouterr().out, results(copy) - before, copy)
 
 
