@@ -123,15 +123,15 @@ def resume(compose_config: Callable[..., DictConfig]) -> Callable[..., Path]:
     return resumed
 
 
-def here(*arguments: str, cwd: Path, program: Path = ROOT / "train.py") -> int | str:
-    """Run a program in this process, train.py unless told; returns what it exits with."""
+def here(*arguments: str, cwd: Path) -> int | str:
+    """Run train.py in this process; returns what it exits with."""
     handlers = list(logging.getLogger().handlers)
     signals = {n: signal.getsignal(n) for n in (signal.SIGINT, signal.SIGTERM)}
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(sys, "argv", [str(program), *arguments])
+        patch.setattr(sys, "argv", [str(ROOT / "train.py"), *arguments])
         patch.chdir(cwd)
         try:
-            runpy.run_path(str(program), run_name="__main__")
+            runpy.run_path(str(ROOT / "train.py"), run_name="__main__")
         except SystemExit as left:
             return left.code or 0
         finally:
