@@ -10,7 +10,8 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from run.folder import one_line
+from run.configuration import read_configuration
+from run.errors import one_line
 
 
 def parse_arguments() -> argparse.Namespace:
@@ -18,11 +19,18 @@ def parse_arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("folder", type=Path, help="a run folder, as train.py printed it")
     parser.add_argument(
-        "--prompt", default="", help="text to go on from (default: the start of a line)"
+        "--prompt", default="", help="the text to continue (default: the start of a line)"
     )
     parser.add_argument("--max-new-tokens", type=int, default=500, metavar="N")
-    parser.add_argument("--temperature", type=float, default=0.8, help="0: the likeliest character")
-    parser.add_argument("--top-k", type=int, metavar="K", help="draw from the K likeliest only")
+    parser.add_argument(
+        "--temperature",
+        type=float,
+        default=0.8,
+        help="below 1: likelier characters; 0: the likeliest",
+    )
+    parser.add_argument(
+        "--top-k", type=int, metavar="K", help="draw from the K likeliest characters only"
+    )
     parser.add_argument("--seed", type=int, default=1)
     arguments = parser.parse_args()
     if arguments.max_new_tokens < 0:
@@ -38,7 +46,7 @@ def sample(arguments: argparse.Namespace) -> str:
     """The prompt, whole, and exactly max_new_tokens characters after it.
 
     Raises:
-        ValueError: not a run folder, or characters in the prompt that the run never saw.
+        ValueError: it is not a run folder, or the prompt has characters that the run never saw.
     """
     folder = arguments.folder
     for part in (".hydra/config.yaml", "tokenizer.json", "checkpoints/best.ckpt"):
@@ -53,12 +61,11 @@ def sample(arguments: argparse.Namespace) -> str:
     from tokenizers import Tokenizer
 
     tokenizer = Tokenizer.from_file(str(folder / "tokenizer.json"))
-    config = OmegaConf.load(folder / ".hydra/config.yaml")
+    config = OmegaConf.create(read_configuration(folder))
     net = instantiate(config.model, vocab_size=tokenizer.get_vocab_size(), _convert_="all").eval()
-    state = torch.load(folder / "checkpoints/best.ckpt", map_location="cpu", weights_only=True)[
-        "state_dict"
-    ]
-    net.load_state_dict({name.removeprefix("net."): value for name, value in state.items()})
+    checkpoint = torch.load(folder / "checkpoints/best.ckpt", map_location="cpu", weights_only=True)
+    state = checkpoint["state_dict"].items()
+    net.load_state_dict({name.removeprefix("net."): value for name, value in state})
     options = {key: getattr(arguments, key) for key in ("temperature", "top_k", "seed")}
     prompt, length = arguments.prompt, arguments.max_new_tokens
     data: Any = get_class(config.data._target_)  # its class says how to go on; no data are read

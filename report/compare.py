@@ -11,7 +11,7 @@ from report.console import console_text
 from report.content import Content, gather
 from report.figures import draw_all
 from report.page import page
-from run.folder import replace_file
+from run.files import replace_file
 
 FOLDER = "comparison"
 

@@ -5,7 +5,7 @@ from typing import Any
 
 import yaml
 
-from run.folder import key_of
+from run.overrides import key_of
 
 Flat = dict[str, Any]
 

@@ -1,4 +1,4 @@
-"""Nets at initialization (run/at_init.py): two figures and the tables, from at_init.csv."""
+"""Nets at initialization (at_init.py): two figures and the tables, from at_init.csv."""
 
 import io
 import os
@@ -16,7 +16,7 @@ from rich.console import Console
 from report.cells import NOTHING, Table
 from report.console import rich_table
 from report.draw import INK, STYLE, Drawn, Look, finish, looks, plain_numbers
-from run.folder import replace_file
+from run.files import replace_file
 
 ANY = "any"  # all placements are one net, as without norms
 LOOKS = {**looks(["pre", "post", "sandwich", "out", "deepnorm"]), ANY: Look(INK, "-", "o")}

@@ -15,7 +15,7 @@ import yaml
 
 from report.conditions import Flat, flat_config, from_siblings
 from report.failures import failure, spiked
-from run.folder import key_of
+from run.overrides import key_of
 
 NUMBERS = """steps tokens loss_initial val_best val_best_step val_final test_final test_best
     train_final val_reestimated val_batch leak seconds legs tokens_per_second params norm_params

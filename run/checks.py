@@ -1,11 +1,12 @@
-"""What no other part would notice in a configuration, or would notice only after training."""
+"""Checks of a configuration that no other part makes, or would make only after training."""
 
 import math
 from functools import reduce
 from pathlib import Path
 from typing import Any
 
-from run.folder import Refused
+from run.errors import Refused
+from run.norm_options import check_norms
 
 WHOLE = {  # key: the least whole number it may be
     "seed": -math.inf,
@@ -30,28 +31,17 @@ NUMBERS = {  # key: the least number it may be
     "scheduler.floor": 0,
     "sample.temperature": 0,
 }
-OPTIONAL = {  # or null, or not there at all: another optimizer has other options
+OPTIONAL = {  # these may also be null, or missing: another optimizer has other options
     "sample.top_k": 1,
     "trainer.gradient_clip_val": 0,
     "optimizer.lr": 0,
     "optimizer.weight_decay": 0,
 }
-SITES = ("attention_norm", "mlp_norm", "final_norm", "embedding_norm", "qk_norm")
-NORM_NUMBERS = {  # of any norm that has them: least and most
-    "eps": (0, math.inf),
-    "momentum": (0, 1),
-    "warmup": (0, 1),
-    "p": (0, 1),
-    "alpha": (-math.inf, math.inf),
-}
-NORM_WHOLE = ("groups", "ghost", "block_size", "total_steps")  # at least 1
-NORM_SWITCHES = ("weight", "bias", "affine", "use_mask")
-NULLABLE = ("momentum", "groups", "ghost")
 OURS = ("callbacks", "logger", "plugins", "val_check_interval", "gradient_clip_algorithm")
 
 
 def check(cfg: Any, folder: Path) -> None:
-    """Refuse a configuration that cannot be, before anything is built.
+    """Refuse an invalid configuration before anything is built.
 
     Raises:
         ValueError: the first rule that is broken.
@@ -83,40 +73,3 @@ def check(cfg: Any, folder: Path) -> None:
         )
     if cfg.resume is None and (folder / ".hydra" / "overrides.yaml").exists():
         raise Refused(f"{folder} already holds a run; use resume={folder} or another folder")
-
-
-def check_norms(cfg: Any) -> None:
-    """Refuse what no norm, the common one or that of a site, could be made of.
-
-    Raises:
-        ValueError: no such site, a name where a configuration must be, or an option that cannot be.
-    """
-    sites = [key for key in cfg.model if key.endswith("_norm")]
-    if unknown := [key for key in sites if key not in SITES]:
-        raise ValueError(f"model.{unknown[0]} is no site of a norm; use {', '.join(SITES)}")
-    for site in ("norm", *(f"model.{key}" for key in ("norm", *sites))):
-        norm = cfg.norm if site == "norm" else cfg.model[site.partition(".")[2]]
-        if isinstance(norm, str):
-            key = "norm" if site == "model.norm" else f"+norm@{site}"
-            raise ValueError(f"{site}={norm} is a name only; use {key}={norm}")
-        for key, value in (norm or {}).items():
-            if (wanted := option_wanted(key, value)) is not None:
-                raise ValueError(f"{site}.{key} must be {wanted}, got {value}")
-
-
-def option_wanted(key: str, value: Any) -> str | None:
-    """What an option of a norm should be, if it is not."""
-    if value is None and key in NULLABLE:
-        return None
-    number = isinstance(value, (int, float)) and not isinstance(value, bool)
-    if key in NORM_SWITCHES:
-        return None if isinstance(value, bool) else "true or false"
-    if key in NORM_WHOLE:
-        whole = number and isinstance(value, int) and value >= 1
-        return None if whole else "a whole number of at least 1"
-    least, most = NORM_NUMBERS.get(key, (None, None))
-    if least is None or most is None or (number and least <= value <= most):
-        return None
-    if most < math.inf:
-        return f"a number from {least} to {most}"
-    return "a number" if least == -math.inf else f"a number of at least {least}"

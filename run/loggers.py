@@ -1,4 +1,4 @@
-"""Where metrics go: TensorBoard and metrics.csv, both in the run folder."""
+"""The loggers of a run: TensorBoard's events and metrics.csv, both in the run folder."""
 
 import csv
 from pathlib import Path
@@ -8,14 +8,14 @@ import torch
 from lightning.pytorch.loggers import Logger, TensorBoardLogger
 
 from run import tensorboard
-from run.folder import replace_file
+from run.files import replace_file
 
 
 class Events(TensorBoardLogger):
-    """TensorBoard's events in the run folder, one file a leg.
+    """Writes TensorBoard's events to the run folder, one file per leg.
 
-    It begins with what is there once: the charts' layout and the configuration. Stays open when
-    training ends well: the sample comes after, and closes it. Writes no hparams.yaml: the
+    A file begins with the layout of the charts and the configuration. It stays open when training
+    ends well, since the sample comes after, and closes it. There is no hparams.yaml: the
     configuration has a file of its own.
     """
 
@@ -23,7 +23,8 @@ class Events(TensorBoardLogger):
         # points are on disk after 10 s at the latest, also when the program is killed
         purge = start + 1 if start else None
         super().__init__(folder, name="", version="", purge_step=purge, flush_secs=10)
-        self.folder, self.start = folder, start
+        self.folder = folder
+        self.start = start
 
     def log_graph(self, *args: Any, **kwargs: Any) -> None:
         """Begin a leg; Lightning calls this once, before training."""
@@ -36,7 +37,7 @@ class Events(TensorBoardLogger):
         self.experiment.add_text(name, tensorboard.verbatim(text), step)
 
     def save(self) -> None:
-        """Write what waits."""
+        """Write what is waiting to disk."""
         self.experiment.flush()
 
     def finalize(self, status: str) -> None:
@@ -47,29 +48,29 @@ class Events(TensorBoardLogger):
 
 
 class MetricsCSV(Logger):
-    """`metrics.csv`: append-only rows `step,name,value`, on disk after each group.
+    """Appends rows `step,name,value` to metrics.csv, on disk after each group.
 
-    Lightning's CSVLogger deletes the file when a run resumes in place. This one cuts the rows after
-    `start`, the checkpoint's step, and goes on; nothing is touched before the first value comes.
+    Lightning's CSVLogger deletes the file when a run is resumed in place. This one removes the rows
+    after `start`, the checkpoint's step, and appends; it touches nothing before the first value.
     """
 
     def __init__(self, path: Path, *, start: int) -> None:
         super().__init__()
         self.path = path
-        self.start: int | None = start  # None: cut already
+        self.start: int | None = start  # None: the rows are removed already
 
     @property
     def name(self) -> str:
-        """Lightning asks."""
+        """A name, which Lightning asks for."""
         return "metrics"
 
     @property
     def version(self) -> str:
-        """Lightning asks."""
+        """A name, which Lightning asks for."""
         return ""
 
     def log_hyperparams(self, *args: Any, **kwargs: Any) -> None:
-        """The configuration has a file of its own."""
+        """Write nothing: the configuration has a file of its own."""
 
     def log_metrics(self, metrics: dict[str, float], step: int | None = None) -> None:
         """Write one group; the file is not left open, a sweep has many."""
@@ -90,7 +91,7 @@ class MetricsCSV(Logger):
 
 
 def loggers(folder: Path, resume: str | None) -> list[Logger]:
-    """TensorBoard and metrics.csv; a resumed leg drops what came after its checkpoint."""
+    """Both loggers; a resumed leg removes the points after its checkpoint."""
     start = 0
     if resume:
         start = torch.load(resume, map_location="cpu", weights_only=True)["global_step"]

@@ -11,7 +11,9 @@ import torch
 from lightning.pytorch.utilities.exceptions import SIGTERMException
 
 from model.probes.batch_statistics import final_readings
-from run.callbacks import Checkpoint, Clock, StopOnSignal
+from run.checkpoint import Checkpoint
+from run.clock import Clock
+from run.signals import StopOnSignal
 
 
 def fit(

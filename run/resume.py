@@ -1,18 +1,22 @@
-"""Going on with a run: the command line that made it, and what a new one may change."""
+"""Resuming a run: the command line that made it, and what a new one may change."""
 
 import json
 import logging
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
 import yaml
 
-from run.folder import Refused, key_of, quoted, read_result
+from run.configuration import MOVED, flat, read_configuration
+from run.errors import Refused
+from run.overrides import key_of, quoted
+from run.result import read_result
 
 log = logging.getLogger("normlab")
 
-# What may differ when a run goes on. With resume= also the trainer, and any `total_steps` (the
-# schedule's, and of norms with a warm-up); the text may lie elsewhere, its SHA-256 is compared.
+# What may differ when a run is resumed. With resume= also the trainer, and any `total_steps`, which
+# norms with a warm-up have too. The text may have moved, since its SHA-256 is compared.
 WATCHES = ("probes.", "compile", "log_every", "resume")
 MAY_DIFFER = (*WATCHES, "trainer.", "data.path")
 
@@ -20,34 +24,47 @@ MAY_DIFFER = (*WATCHES, "trainer.", "data.path")
 def resume_arguments(arguments: list[str]) -> list[str]:
     """Turn `resume=FOLDER ...` into the command line that made it, with the new overrides on top.
 
-    FOLDER is a run folder (goes on from last.ckpt) or a checkpoint inside one. Other command lines
-    stay.
+    FOLDER is a run folder (resumed from last.ckpt) or a checkpoint inside one. A command line
+    without resume= is returned as it is.
 
     Raises:
-        ValueError: not a run folder, no checkpoint in it, or a sweep.
+        ValueError: it is not a run folder, has no checkpoint, or the command is a sweep.
     """
     values = [a.partition("=")[2].strip("'\"") for a in arguments if key_of(a) == "resume"]
     if not values or values[-1] in ("", "null"):
         return arguments
     if {"-m", "--multirun"} & set(arguments):
-        raise ValueError("resume= goes on with one run; leave -m out")
+        raise ValueError("resume= resumes one run; leave -m out")
     given = Path(values[-1]).absolute()
-    folder = given.parent.parent if given.suffix == ".ckpt" else given
-    checkpoint = given if given.suffix == ".ckpt" else folder / "checkpoints" / "last.ckpt"
-    stored = folder / ".hydra" / "overrides.yaml"
-    if not stored.exists():
+    if given.suffix == ".ckpt":
+        folder, checkpoint = given.parent.parent, given
+    else:
+        folder, checkpoint = given, given / "checkpoints" / "last.ckpt"
+    if not (folder / ".hydra" / "overrides.yaml").exists():
         raise ValueError(
             f"resume={values[-1]} is not a run folder (no .hydra/overrides.yaml); "
             "give one that train.py made"
         )
     if not checkpoint.exists():
-        raise ValueError(f"{checkpoint} does not exist: nothing to go on from; start a new run")
+        raise ValueError(f"{checkpoint} does not exist, so there is no state; start a new run")
     flags = [a for a in arguments if a.startswith("-")]
-    new = [a for a in arguments if not a.startswith("-") and key_of(a) != "resume"]
+    new = without_resume(a for a in arguments if not a.startswith("-"))
     anew = {key_of(a) for a in new}
-    kept = [o for o in yaml.safe_load(stored.read_text("utf-8")) if key_of(o) not in anew]
-    place = ["hydra.mode=RUN", f"hydra.run.dir={quoted(str(folder))}"]
-    return [*flags, *kept, *new, f"resume={quoted(str(checkpoint))}", *place]
+    kept = [o for o in stored_overrides(folder) if key_of(o) not in anew]
+    where = ["hydra.mode=RUN", f"hydra.run.dir={quoted(str(folder))}"]
+    return [*flags, *kept, *new, f"resume={quoted(str(checkpoint))}", *where]
+
+
+def without_resume(overrides: Iterable[str]) -> list[str]:
+    """The overrides that say what a run is, not where this leg of it begins."""
+    return [override for override in overrides if key_of(override) != "resume"]
+
+
+def stored_overrides(folder: Path) -> list[str]:
+    """The command line that made a run, with each `_target_` by its name of today."""
+    stored = yaml.safe_load((folder / ".hydra" / "overrides.yaml").read_text("utf-8"))
+    pairs = [override.partition("=") for override in stored]
+    return [f"{key}{sign}{MOVED.get(value, value)}" for key, sign, value in pairs]
 
 
 def check_resumable(
@@ -56,7 +73,7 @@ def check_resumable(
     """Compare a resumed run's new configuration with the stored one.
 
     Raises:
-        Refused: the vocabulary or a setting differs that must not, or the run has ended.
+        Refused: the vocabulary differs, or a setting that must not, or the run has ended.
     """
     if resume is None:
         return
@@ -70,7 +87,7 @@ def check_resumable(
     refused = {key: pair for key, pair in differing.items() if not key.endswith(".total_steps")}
     if refused:
         raise Refused(
-            f"{folder} cannot go on with other settings: {listed(refused)}; "
+            f"{folder} must be resumed with the same settings, but {listed(refused)}; "
             "leave them as they were, or start a new run"
         )
     result = read_result(folder)
@@ -86,7 +103,7 @@ def check_resumable(
 def refuse_changes(folder: Path, config: Any) -> None:
     """Compare a sweep's job with the run in its folder; the text's SHA-256 is not known yet.
 
-    All jobs of a sweep train alike, so more must be the same than for one run with resume=.
+    All jobs of a sweep are trained alike, so more must be the same than for one run with resume=.
 
     Raises:
         Refused: a setting differs.
@@ -103,29 +120,19 @@ def differences(
     folder: Path, config: dict[str, Any], may_differ: tuple[str, ...]
 ) -> dict[str, tuple[Any, Any]]:
     """Each key whose value is not the stored one: (stored, new)."""
-    old = flat(yaml.safe_load((folder / ".hydra" / "config.yaml").read_text("utf-8")))
+    old = flat(read_configuration(folder))
     new = flat(config)
-    pairs = {key: (old.get(key), new.get(key)) for key in sorted(old.keys() | new.keys())}
-    differing = {k: p for k, p in pairs.items() if p[0] != p[1] and not k.startswith(may_differ)}
-    if "norm_name" in differing:  # says it all
-        return {k: p for k, p in differing.items() if not k.startswith(("norm.", "model.norm."))}
+    differing = {
+        key: (old.get(key), new.get(key))
+        for key in sorted(old.keys() | new.keys())
+        if old.get(key) != new.get(key) and not key.startswith(may_differ)
+    }
+    if "norm_name" in differing:  # its options differ because it does
+        options = ("norm.", "model.norm.")
+        return {key: pair for key, pair in differing.items() if not key.startswith(options)}
     return differing
 
 
 def listed(changes: dict[str, tuple[Any, Any]]) -> str:
     """The changes, for a message."""
     return ", ".join(f"{key} (was {old}, now {new})" for key, (old, new) in changes.items())
-
-
-def flat(config: dict[str, Any], prefix: str = "") -> dict[str, Any]:
-    """Nested mappings as one, with dotted keys.
-
-    >>> flat({"a": {"b": 1, "c": [2]}})
-    {'a.b': 1, 'a.c': [2]}
-    """
-    result: dict[str, Any] = {}
-    for key, value in config.items():
-        result |= (
-            flat(value, f"{prefix}{key}.") if isinstance(value, dict) else {f"{prefix}{key}": value}
-        )
-    return result

@@ -1,11 +1,11 @@
-"""What TensorBoard shows beside curves: charts of several tags, text, one row of HPARAMS a run.
+"""What TensorBoard shows beside curves: charts of several tags, text, and one HPARAMS row per run.
 
-No torch here, and TensorBoard is imported late: run/folder.py is quick to import.
+TensorBoard is imported late, and torch not at all, so that a program starts quickly.
 
 TensorBoard takes the columns of HPARAMS from whichever run it reads first, and a value whose type
 differs from its column's hides a run. So every run states the same columns, those of `HPARAMS` and
-`METRICS`; the options of a norm, which differ from norm to norm, are one string. What a run lacks,
-as a diverged one its final loss, stays blank.
+`METRICS`; the options of a norm, which differ from norm to norm, are one string. A value that a run
+lacks, such as the final loss of a diverged one, stays blank.
 """
 
 import html
@@ -28,7 +28,7 @@ LAYOUT = {  # CUSTOM SCALARS: category, chart, tags as regular expressions
 HPARAMS: dict[str, tuple[type, str]] = {  # column: its type, the key in the configuration
     "norm": (str, "norm_name"),
     "norm_options": (str, "norm"),
-    "site_norms": (str, "model"),  # of sites with a norm of their own
+    "site_norms": (str, "model"),  # of sites that have another norm
     "placement": (str, "model.placement"),
     "residual_gate": (str, "model.residual_gate"),
     "init": (str, "model.init"),
@@ -61,7 +61,7 @@ METRICS = {  # tag: the field of result.json, or the status that it counts; show
     "result/steps": "steps",
 }
 SHOWN = ("norm", "norm_options", "placement", "lr", "seed")  # the rest by a tick in TensorBoard
-SUFFIX = ".hparams"  # of the event file with the row: a later leg puts its own in its place
+SUFFIX = ".hparams"  # of the event file with the row; a later leg replaces it
 
 
 def verbatim(text: str) -> str:
@@ -100,10 +100,10 @@ def site_norms(model: Any) -> str:
 
 
 def hparams(config: Any) -> dict[str, str | float]:
-    """The row's cells: a string or a finite number, of the column's type; else it is not there.
+    """The cells of the row: strings and finite numbers, of the column's type; others are left out.
 
     Args:
-        config: mappings in mappings; that of a run that failed early need not make sense.
+        config: nested mappings; that of a run that failed early need not make sense.
     """
     cells: dict[str, str | float] = {}
     for column, (kind, key) in HPARAMS.items():
@@ -124,14 +124,18 @@ def hparams(config: Any) -> dict[str, str | float]:
 
 
 def metrics(result: dict[str, Any]) -> dict[str, float]:
-    """What the run came to: the finite ones of its numbers, and its status as 0 or 1."""
+    """What the run came to: its finite numbers, and its status as 0 or 1."""
     counted = {status: float(result["status"] == status) for status in ("diverged", "failed")}
     numbers = {tag: (result | counted).get(field) for tag, field in METRICS.items()}
-    return {t: float(x) for t, x in numbers.items() if x is not None and math.isfinite(x)}
+    return {
+        tag: float(number)
+        for tag, number in numbers.items()
+        if number is not None and math.isfinite(number)
+    }
 
 
 def write_row(folder: Path, config: Any, result: dict[str, Any]) -> None:
-    """Write the run's row of HPARAMS, in place of that of an earlier leg."""
+    """Write the run's row of HPARAMS, and remove that of an earlier leg."""
     from tensorboard.compat.proto.event_pb2 import Event
     from tensorboard.summary.writer.event_file_writer import EventFileWriter
 

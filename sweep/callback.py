@@ -1,12 +1,9 @@
-"""A sweep around its jobs: what goes on, a line a job, every failure named, exit code 1.
+"""What a sweep does around its jobs: one line per job, every failure named, exit code 1 if any.
 
-`python train.py -m ...` again, with the same hydra.sweep.dir, takes up what is in the folder. Jobs
-may run in processes of their own (hydra/launcher=joblib); what they came to is read from disk.
+Jobs may run in processes of their own (hydra/launcher=joblib); what they came to is read from disk.
 """
 
-import fcntl
 import logging
-import math
 import os
 import signal
 import sys
@@ -21,37 +18,21 @@ from typing import Any
 from hydra.core.utils import JobReturn
 from hydra.experimental.callback import Callback
 from hydra.types import RunMode
-from omegaconf import DictConfig, OmegaConf, read_write
+from omegaconf import DictConfig, read_write
 
-from run import folder as run_folder
-from run.folder import key_of, read_result
-from run.resume import refuse_changes
-from sweep.grid import jobs_of, name_placements, refuse_other_jobs, refuse_unknown_options
+from run.errors import one_line
+from run.result import read_result
+from sweep.earlier import ENDED, results
+from sweep.grid import (
+    jobs_of,
+    name_placements,
+    refuse_other_jobs,
+    refuse_unknown_options,
+    typed_for_hydra,
+)
+from sweep.lock import hold
 
 log = logging.getLogger(__name__)
-ENDED = ("finished", "diverged")  # results; a job that ended so is not run again
-
-
-def take_up(cfg: DictConfig, folder: Path) -> float | None:
-    """Look at what an earlier start of this sweep left in a job's folder.
-
-    Returns:
-        The best validation loss (nats a character) of a job that has ended. Otherwise None, and the
-        job is to run: from last.ckpt (put into `cfg.resume`), or anew if there is none yet.
-
-    Raises:
-        Refused: the folder holds a run of another configuration.
-    """
-    if (folder / ".hydra" / "overrides.yaml").exists():
-        refuse_changes(folder, OmegaConf.to_container(cfg, resolve=True))
-    result = read_result(folder)
-    if result.get("status") in ENDED:
-        loss = result["val_best"]
-        return math.inf if loss is None else float(loss)
-    checkpoint = folder / "checkpoints" / "last.ckpt"
-    run_folder.tidy(folder, anew=not checkpoint.exists())
-    cfg.resume = str(checkpoint) if checkpoint.exists() else None
-    return None
 
 
 def on_signals(leave: Callable[[int], None]) -> None:
@@ -62,7 +43,7 @@ def on_signals(leave: Callable[[int], None]) -> None:
 
 @cache
 def end_with(parent: int) -> None:
-    """Let this worker end when its parent does, also by kill -9: the sweep may be run again."""
+    """Let this worker end when its parent does, also by kill -9, since the sweep may be resumed."""
 
     def watch() -> None:
         while os.getppid() == parent:
@@ -72,26 +53,8 @@ def end_with(parent: int) -> None:
     threading.Thread(target=watch, daemon=True).start()
 
 
-@cache
-def hold(folder: Path) -> int:
-    """Keep other sweeps out of a folder until this process ends, however it ends.
-
-    Raises:
-        Refused: another one is running in it.
-    """
-    handle = os.open(folder / ".lock", os.O_WRONLY | os.O_CREAT)
-    try:
-        fcntl.lockf(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)  # forked data.num_workers do not hold it
-    except BlockingIOError:
-        os.close(handle)
-        raise run_folder.Refused(
-            f"a sweep is running in {folder}; wait for it, or choose another hydra.sweep.dir"
-        ) from None
-    return handle
-
-
 class Sweep(Callback):
-    """Hydra's own sweep cannot go on, shows one failure and forgets the rest.
+    """Makes a sweep resumable and its failures visible: Hydra alone shows one and forgets the rest.
 
     Hydra turns an exception raised here into a warning and exit code 0, hence `sys.exit`. Under
     joblib each worker has a copy of this object, as it was after `on_multirun_start`.
@@ -100,25 +63,25 @@ class Sweep(Callback):
     def __init__(self) -> None:
         self.pid = os.getpid()
         self.folder = Path()
-        self.total = 0  # jobs; 0: not known beforehand
-        self.before = 0  # of them had ended
+        self.total = 0  # jobs of the sweep; 0: not known beforehand
+        self.before = 0  # jobs that had ended before this command
         self.side_by_side = 1
-        self.started = 0.0  # this command, in seconds since the epoch
+        self.started = 0.0  # when this command started, in seconds since the epoch
 
     def on_multirun_start(self, config: DictConfig, **kwargs: Any) -> None:
-        """See what is in the folder. A signal takes joblib's workers along."""
+        """See what is in the folder. A signal ends joblib's workers too."""
         on_signals(sys.exit)
         try:
             self.begin(config)
         except Exception as error:
-            sys.exit(f"error: {run_folder.one_line(error)}")
+            sys.exit(f"error: {one_line(error)}")
 
     def begin(self, config: DictConfig) -> None:
-        """Refuse what would mix two sweeps; count what is there.
+        """Refuse what would mix two sweeps; count the jobs that have ended.
 
         Raises:
-            Refused: another sweep is running in the folder, or ran in it.
-            ValueError: there is nothing to tune.
+            ValueError: another sweep is running in the folder, or ran in it, or there is nothing to
+                tune.
         """
         self.folder = Path(config.hydra.sweep.dir).absolute()
         self.folder.mkdir(parents=True, exist_ok=True)
@@ -128,30 +91,31 @@ class Sweep(Callback):
         name_placements(config, jobs)
         refuse_other_jobs(self.folder, config, jobs)
         ended = sum(result["status"] in ENDED for result in results(self.folder))
-        self.before = min(ended, self.total) if self.total else ended  # more: of a longer list
+        self.before = min(ended, self.total) if self.total else ended  # a longer list had more
         self.started = time.time()
         launcher = config.hydra.launcher
-        if launcher.get("batch_size") == "auto":  # joblib: jobs that had ended are short, so it
-            with read_write(config):  # would give the others out in bundles
+        if launcher.get("batch_size") == "auto":
+            # jobs that had ended are short, so joblib would give out the others in bundles
+            with read_write(config):
                 launcher.batch_size = 1
-        workers = launcher.get("n_jobs", 1)  # -1: a job a CPU
+        workers = launcher.get("n_jobs", 1)  # -1: one per CPU
         self.side_by_side = workers if workers > 0 else os.cpu_count() or 1
         log.info(self.first_line(config))
 
     def first_line(self, config: DictConfig) -> str:
-        """How many jobs go where; and how to go on, also after a kill that lets nothing be said."""
+        """How many jobs run in which folder, and how to resume them after a kill."""
         folder = config.hydra.sweep.dir
         line = f"{jobs_in_words(self.total)} in {folder}"
         if self.before:
-            return f"{line}, {self.before} of them ended already"
-        if "hydra.sweep.dir" in map(key_of, config.hydra.overrides.hydra):
+            return f"{line}, {self.before} of them have ended already"
+        if "hydra.sweep.dir" in typed_for_hydra(config):
             return line
-        return f"{line} (if stopped, go on with the same command and hydra.sweep.dir={folder})"
+        return f"{line} (to resume it: the same command with hydra.sweep.dir={folder})"
 
     def on_job_start(self, config: DictConfig, **kwargs: Any) -> None:
-        """Leave a job (single, in a sweep or in a worker process) at once; keep a sweep's quiet.
+        """Let a signal end a job at once until it trains; keep the console free of a sweep's jobs.
 
-        Torch is about to be imported, and swallows exceptions while it is: no SystemExit here.
+        Torch is about to be imported, and swallows exceptions meanwhile, SystemExit too.
         """
         on_signals(os._exit)
         if config.hydra.mode == RunMode.MULTIRUN:
@@ -161,7 +125,7 @@ class Sweep(Callback):
                 end_with(self.pid)
 
     def on_job_end(self, config: DictConfig, job_return: JobReturn, **kwargs: Any) -> None:
-        """Print the line of a job that this command has run."""
+        """Print the line of a job, if this command has run it."""
         path = Path(config.hydra.runtime.output_dir, "result.json")
         if config.hydra.mode != RunMode.MULTIRUN or not path.exists():
             return
@@ -169,9 +133,9 @@ class Sweep(Callback):
             print(self.line(path.parent), flush=True)
 
     def line(self, folder: Path) -> str:
-        """Done/total, the job's name, status and loss, and the time left.
+        """Count, name, status and loss of a job, and the time left.
 
-        The time is that of the jobs of this command so far, for those to come.
+        The time is estimated from the jobs of this command so far.
         """
         result = read_result(folder)
         times = [path.stat().st_mtime for path in self.folder.glob("*/result.json")]
@@ -187,7 +151,7 @@ class Sweep(Callback):
         return f"{count}  {folder.name:<24}  {result['status']:<8}  {what}{left}"
 
     def on_multirun_end(self, config: DictConfig, **kwargs: Any) -> None:
-        """Compare the runs, list what failed; exit 1 if a job or the comparison did."""
+        """Compare the runs, list what failed; exit 1 if a job or the comparison failed."""
         found = results(self.folder)
         counts = Counter(result["status"] for result in found)
         ended = ", ".join(f"{n} {status}" for status, n in counts.items())
@@ -203,7 +167,7 @@ class Sweep(Callback):
             sys.exit(1)
 
     def compare(self, norms: list[str]) -> bool:
-        """Print the table and write the page, with layernorm or else the first norm as baseline."""
+        """Print the table and write the page; the baseline is layernorm, or else the first norm."""
         if not norms:
             return True
         try:
@@ -211,24 +175,18 @@ class Sweep(Callback):
 
             print(compare(self.folder, "layernorm" if "layernorm" in norms else norms[0]))
         except Exception as error:
-            log.exception(f"no comparison: {run_folder.one_line(error)}")
+            log.exception(f"the comparison failed: {one_line(error)}")
             return False
         return True
 
 
-def results(folder: Path) -> list[dict[str, Any]]:
-    """Every result.json of a sweep; other files of that name are not ours to judge."""
-    read = (read_result(path.parent) for path in sorted(folder.glob("*/result.json")))
-    return [result for result in read if {"status", "overrides", "error", "norm"} <= result.keys()]
-
-
 def jobs_in_words(number: int) -> str:
-    """1 job, 2 jobs; jobs, if the sweeper chooses them as it goes."""
+    """`1 job`, `2 jobs`; `jobs` if their number is not known."""
     return "1 job" if number == 1 else f"{number or ''} jobs".strip()
 
 
 def duration(seconds: float) -> str:
-    """Time left, in the unit that suits it.
+    """The time left, in a suitable unit.
 
     >>> duration(100), duration(1000), duration(10000)
     ('  100 s left', '  17 min left', '  2.8 h left')

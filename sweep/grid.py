@@ -7,7 +7,8 @@ from hydra.core.global_hydra import GlobalHydra
 from hydra.core.hydra_config import HydraConfig
 from omegaconf import DictConfig, OmegaConf, open_dict, read_write
 
-from run.folder import Refused, key_of, make_path_absolute
+from run.configuration import make_path_absolute
+from run.overrides import key_of
 from run.resume import refuse_changes
 from sweep.tuning import overrides_of, plan
 
@@ -15,7 +16,7 @@ from sweep.tuning import overrides_of, plan
 def jobs_of(config: DictConfig) -> tuple[list[list[str]], int]:
     """The overrides of the jobs that are known, in order, and how many jobs there will be.
 
-    None and 0 if the sweeper chooses them as it goes.
+    No jobs and 0 if the sweeper chooses them while it runs.
 
     Raises:
         ValueError: there is nothing to tune.
@@ -34,17 +35,21 @@ def jobs_of(config: DictConfig) -> tuple[list[list[str]], int]:
 
 
 def name_placements(config: DictConfig, jobs: list[list[str]]) -> None:
-    """Put the placement into the folders' names where it is swept, as if that had been typed."""
+    """Put the placement into the folders' names if it is swept, as if that had been typed."""
     placements = {o for job in jobs for o in job if key_of(o) == "model.placement"}
-    typed = {key_of(override) for override in config.hydra.overrides.hydra}
-    if len(placements) > 1 and "hydra.sweep.subdir" not in typed:
+    if len(placements) > 1 and "hydra.sweep.subdir" not in typed_for_hydra(config):
         subdir = "${norm_name}-${model.placement}-s${seed}-${hydra:job.num}"
         with read_write(config):
             config.hydra.overrides.hydra.append(f"hydra.sweep.subdir='{subdir}'")
 
 
+def typed_for_hydra(config: DictConfig) -> set[str]:
+    """The keys of Hydra's own configuration that the user typed."""
+    return {key_of(override) for override in config.hydra.overrides.hydra}
+
+
 def refuse_other_jobs(folder: Path, config: DictConfig, jobs: list[list[str]]) -> None:
-    """Compare each job with the folder that has its number, before any of them trains.
+    """Compare each job with the folder that has its number, before any job is trained.
 
     Raises:
         Refused: the folder holds a run of another configuration.
@@ -68,7 +73,7 @@ def refuse_unknown_options(config: DictConfig, jobs: list[list[str]]) -> None:
     """Name the norms that lack an option which is given for all of them.
 
     Raises:
-        Refused: such an option. Hydra would name the option only, and advise to add it.
+        ValueError: there is such an option. Hydra would name it without the norms.
     """
     given = {key_of(o) for job in jobs for o in job if o.startswith("norm.")}
     norms = dict.fromkeys(o for job in jobs for o in job if key_of(o) == "norm") if given else {}
@@ -81,7 +86,7 @@ def refuse_unknown_options(config: DictConfig, jobs: list[list[str]]) -> None:
             if option not in loader.load_sweep_config(config, [norm]).norm
         ]
         if lacking:
-            raise Refused(
-                f"{key} is no option of norm={', '.join(lacking)}; sweep the others with it, or "
-                "all without it"
+            raise ValueError(
+                f"{key} is not an option of norm={', '.join(lacking)}; sweep the others with it, "
+                "or all without it"
             )

@@ -1,15 +1,15 @@
 """The sweeper that gives each condition its own learning rate: python train.py experiment=tune.
 
-Hydra takes sweepers from this folder only, and imports it at every start: nothing heavy at the top.
-Three phases, in one sweep folder, for each condition (all that is swept but rate and seed) alike:
+Hydra imports this at every start, by way of hydra_plugins/: nothing heavy at the top. A condition
+is all that is swept but rate and seed. Three phases, in one sweep folder, are the same for each:
 
     coarse    every rate given, a factor of 2 apart, on the tuning seeds
     refined   the best of them times and over sqrt 2, on the tuning seeds
     final     the best of all of them, on the seeds that are reported
 
-The best is the report's: the lowest validation loss, a failed run counting as the loss at the
-start. A job that has ended gives its stored loss, so a sweep that was stopped makes the same
-choices when it goes on.
+The best is the one that the report names: the lowest validation loss, where a failed run counts as
+the loss at the start. A job that has ended gives its stored loss, so a sweep that was stopped makes
+the same choices when it is resumed.
 """
 
 import math
@@ -39,7 +39,7 @@ class Plan:
     Attributes:
         conditions: the overrides of each condition.
         rates: peak learning rates of the coarse grid, ascending.
-        tuning_seeds: choose the rate and are reported nowhere.
+        tuning_seeds: of the runs that choose the rate; these are never reported.
         seeds: of the final runs.
     """
 
@@ -65,16 +65,19 @@ class Plan:
     def refined(self, best: list[float | None]) -> Jobs:
         """Both sides of each condition's best rate."""
         near = [[] if b is None else [b / math.sqrt(2), b * math.sqrt(2)] for b in best]
-        found = zip(self.conditions, near, strict=True)
         return [
-            job for condition, rates in found for job in jobs(condition, rates, self.tuning_seeds)
+            job
+            for condition, rates in zip(self.conditions, near, strict=True)
+            for job in jobs(condition, rates, self.tuning_seeds)
         ]
 
     def final(self, best: list[float | None]) -> Jobs:
         """The runs that are reported."""
-        at = zip(self.conditions, best, strict=True)
         return [
-            job for condition, b in at if b is not None for job in jobs(condition, [b], self.seeds)
+            job
+            for condition, rate in zip(self.conditions, best, strict=True)
+            if rate is not None
+            for job in jobs(condition, [rate], self.seeds)
         ]
 
 
@@ -90,13 +93,13 @@ def jobs(condition: list[str], rates: list[float], seeds: list[int]) -> Jobs:
 
 
 def overrides_of(params: Any, arguments: Sequence[str], config_loader: Any) -> list[Override]:
-    """A sweeper's own overrides, then those of the command line, which take their place."""
+    """A sweeper's own overrides, then those of the command line, which replace them."""
     given = [f"{key}={value}" for key, value in (params or {}).items()]
     return OverridesParser.create(config_loader=config_loader).parse_overrides([*given, *arguments])
 
 
 def plan(overrides: list[Override], tuning_seeds: Sequence[int]) -> Plan:
-    """Read what is to be tuned off the overrides of a sweep.
+    """Find in the overrides of a sweep what is to be tuned.
 
     Raises:
         ValueError: fewer than two rates, or seeds for tuning among those for reporting.
@@ -108,7 +111,7 @@ def plan(overrides: list[Override], tuning_seeds: Sequence[int]) -> Plan:
             values[key] = sorted({float(job[0].partition("=")[2]) for job in one})
     if len(values[RATE]) < 2 or values[RATE][0] <= 0:
         raise ValueError(
-            f"{RATE} must be two rates or more to choose from, above 0 and a factor of 2 apart, "
+            f"{RATE} must be two rates or more to choose from, above 0, a factor of 2 apart, "
             f"got {values[RATE]}"
         )
     seeds = [int(seed) for seed in values[SEED]]
@@ -122,23 +125,25 @@ def plan(overrides: list[Override], tuning_seeds: Sequence[int]) -> Plan:
 
 
 class Tune(Sweeper):
-    """Coarse, refined, final.
+    """Runs the three phases: coarse, refined, final.
 
     Args:
-        params: overrides that the command line may replace, as of Hydra's own sweeper.
+        params: overrides that the command line may replace, as for Hydra's own sweeper.
         tuning_seeds: 101 and above.
     """
 
     def __init__(self, params: dict[str, Any], tuning_seeds: list[int]) -> None:
-        self.params, self.tuning_seeds = params, tuning_seeds
+        self.params = params
+        self.tuning_seeds = tuning_seeds
         self.folders: list[str] = []  # of the jobs so far, by number
         self.launcher: Launcher | None = None
 
     def setup(
         self, *, hydra_context: HydraContext, task_function: TaskFunction, config: DictConfig
     ) -> None:
-        """Make ready."""
-        self.hydra_context, self.config = hydra_context, config
+        """Keep what Hydra gives, and make the launcher."""
+        self.hydra_context = hydra_context
+        self.config = config
         self.launcher = Plugins.instance().instantiate_launcher(
             hydra_context=hydra_context, task_function=task_function, config=config
         )
@@ -150,9 +155,8 @@ class Tune(Sweeper):
         planned = plan(overrides_of(self.params, arguments, loader), self.tuning_seeds)
         OmegaConf.save(self.config, Path(self.config.hydra.sweep.dir) / "multirun.yaml")
         coarse = self.launch(planned.coarse())
-        firsts = self.folders[
-            :: len(planned.rates) * len(planned.tuning_seeds)
-        ]  # of each condition
+        # one folder of each condition
+        firsts = self.folders[:: len(planned.rates) * len(planned.tuning_seeds)]
         refined = self.launch(planned.refined(self.best(firsts)))
         return [coarse, refined, self.launch(planned.final(self.best(firsts)))]
 
@@ -168,7 +172,11 @@ class Tune(Sweeper):
         return returns
 
     def best(self, firsts: list[str]) -> list[float | None]:
-        """The best rate so far of each condition, given by a folder of its; None where no job trained."""
+        """The best rate so far of each condition; None where no job trained.
+
+        Args:
+            firsts: a folder of each condition.
+        """
         from report.rates import tuned_conditions  # late: pandas takes a second
         from report.read import read_runs
         from report.study import build_study

@@ -21,8 +21,8 @@ from hydra.core.hydra_config import HydraConfig
 from omegaconf import DictConfig, open_dict
 
 from model.probes import batch_statistics
-from run.folder import key_of
-from run.resume import resume_arguments
+from run.overrides import key_of
+from run.resume import resume_arguments, without_resume
 from train import train
 
 # A run's end reads fewer batches than a user's: hundreds of runs are made here.
@@ -37,17 +37,17 @@ def names(group: str) -> list[str]:
 
 
 NORMS = names("norm")
-EXPERIMENTS = [name for name in names("experiment") if name != "at_init"]  # that trains nothing
+EXPERIMENTS = names("experiment")
 LOSSES = ["loss_initial", "val_best", "val_best_step", "val_final", "test_final", "test_best"]
-LOSSES += ["train_final", "leak", "steps", "tokens"]  # what stopping and going on must not change
+LOSSES += ["train_final", "leak", "steps", "tokens"]  # what stopping and resuming must not change
 
 
 @contextmanager
-def composing() -> Iterator[Callable[..., DictConfig]]:
+def composing(root: str = "train") -> Iterator[Callable[..., DictConfig]]:
     """Compose the full configuration as a job would see it, `${hydra:...}` included."""
 
     def composed(*overrides: str) -> DictConfig:
-        cfg = compose("train", list(overrides), return_hydra_config=True)
+        cfg = compose(root, list(overrides), return_hydra_config=True)
         HydraConfig.instance().set_config(cfg)
         with open_dict(cfg):
             del cfg["hydra"]
@@ -65,13 +65,22 @@ def compose_config() -> Iterator[Callable[..., DictConfig]]:
         yield composed
 
 
+@contextmanager
+def handlers_kept() -> Iterator[None]:
+    """Put the handlers of signals back, which a run in this process sets."""
+    before = {n: signal.getsignal(n) for n in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
 @pytest.fixture(autouse=True)
 def signal_handlers() -> Iterator[None]:
-    """Put pytest's handlers back after a run in this process."""
-    before = {n: signal.getsignal(n) for n in (signal.SIGINT, signal.SIGTERM)}
-    yield
-    for number, handler in before.items():
-        signal.signal(number, handler)
+    """The same, around each test."""
+    with handlers_kept():
+        yield
 
 
 @pytest.fixture(scope="session")
@@ -85,67 +94,91 @@ def tiny_text(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return path
 
 
+def train_here(folder: Path, *overrides: str) -> Path:
+    """Train in a folder as `python train.py ...` would, in this process and without its console."""
+    with composing() as composed, handlers_kept():
+        train(composed(*overrides), folder, list(overrides))
+    return folder
+
+
 @pytest.fixture
-def run(tiny_text: Path, compose_config: Callable[..., DictConfig]) -> Callable[..., Path]:
+def run(tiny_text: Path) -> Callable[..., Path]:
     """Train a small run with dropout in a folder, in this process."""
+    small = [
+        "model=mini",
+        "model.dropout=0.2",
+        "data.batch_size=4",
+        "data.block_size=16",
+        "log_every=1",
+        "eval_every=8",
+        "sample.max_new_tokens=1",
+        "probes=none",  # tests of theirs ask for them
+        f"data.path={tiny_text}",
+    ]
 
     def trained(folder: Path, *overrides: str) -> Path:
-        small = [
-            "model=mini",
-            "model.dropout=0.2",
-            "data.batch_size=4",
-            "data.block_size=16",
-            "log_every=1",
-            "eval_every=8",
-            "sample.max_new_tokens=1",
-            "probes=none",  # tests of theirs ask for them
-            f"data.path={tiny_text}",
-        ]
-        given = {key_of(o) for o in overrides}
-        all_of_them = [o for o in small if key_of(o) not in given] + list(overrides)
-        train(compose_config(*all_of_them), folder, all_of_them)
-        return folder
+        given = {key_of(override) for override in overrides}
+        return train_here(folder, *(o for o in small if key_of(o) not in given), *overrides)
 
     return trained
 
 
 @pytest.fixture
-def resume(compose_config: Callable[..., DictConfig]) -> Callable[..., Path]:
-    """Go on with a run as `python train.py resume=FOLDER ...` would, in this process."""
+def resume() -> Callable[..., Path]:
+    """Resume a run as `python train.py resume=FOLDER ...` would, in this process."""
 
     def resumed(given: Path, *overrides: str) -> Path:
         arguments = resume_arguments([f"resume={given}", *overrides])
         folder = given.parent.parent if given.suffix == ".ckpt" else given
-        composed = [a for a in arguments if not a.startswith("hydra.")]
-        train(compose_config(*composed), folder, [o for o in composed if key_of(o) != "resume"])
+        composed = [argument for argument in arguments if not argument.startswith("hydra.")]
+        with composing() as compose_one, handlers_kept():
+            train(compose_one(*composed), folder, without_resume(composed))
         return folder
 
     return resumed
 
 
-def here(*arguments: str, cwd: Path) -> int | str:
-    """Run train.py in this process; returns what it exits with."""
+def here(*arguments: str, cwd: Path, program: str = "train.py", root: Path = ROOT) -> int | str:
+    """Run a program in this process, as `python train.py ...` does in one of its own.
+
+    Every test that needs a whole program uses this one; it takes a second less, and its coverage
+    counts. What the program leaves in the process (log and signal handlers, Hydra's state) is
+    put back.
+
+    Args:
+        arguments: the command line.
+        cwd: the folder in which the user stands.
+        program: the file at the root of the repository, or of a copy.
+        root: the repository, or a copy.
+
+    Returns:
+        What it exits with: 0, a code, or the line that it prints on stderr (then the code is 1).
+    """
     handlers = list(logging.getLogger().handlers)
-    signals = {n: signal.getsignal(n) for n in (signal.SIGINT, signal.SIGTERM)}
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(sys, "argv", [str(ROOT / "train.py"), *arguments])
+    with pytest.MonkeyPatch.context() as patch, handlers_kept():
+        patch.setattr(sys, "argv", [str(root / program), *arguments])
         patch.chdir(cwd)
         try:
-            runpy.run_path(str(ROOT / "train.py"), run_name="__main__")
+            runpy.run_path(str(root / program), run_name="__main__")
         except SystemExit as left:
             return left.code or 0
         finally:
             GlobalHydra.instance().clear()
-            root, file = logging.getLogger(), logging.getLogger("file")
-            for handler in {*root.handlers, *file.handlers} - set(handlers):
+            console, file = logging.getLogger(), logging.getLogger("file")
+            for handler in {*console.handlers, *file.handlers} - set(handlers):
                 handler.close()
-            root.handlers, file.handlers = handlers, []
-            for number, handler in signals.items():
-                signal.signal(number, handler)
+            console.handlers, file.handlers = handlers, []
     return 0
+
+
+def rows(folder: Path) -> list[list[str]]:
+    """The rows `step, name, value` of metrics.csv, as texts."""
+    with (folder / "metrics.csv").open() as file:
+        head, *rest = csv.reader(file)
+    assert head == ["step", "name", "value"]
+    return rest
 
 
 def steps(folder: Path) -> list[list[str]]:
     """The training curve."""
-    with (folder / "metrics.csv").open() as file:
-        return [row for row in csv.reader(file) if row[1] == "loss/train"]
+    return [row for row in rows(folder) if row[1] == "loss/train"]

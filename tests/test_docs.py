@@ -158,7 +158,7 @@ def test_a_command_does_what_its_page_says(
 ) -> None:
     _, script, *words = filled_in(page, command, copy)
     before = results(copy)
-    code = here(*small(script, words), cwd=copy, program=copy / script)
+    code = here(*small(script, words), cwd=copy, program=script, root=copy)
     assert code == 0, code
     if " -m " in command:
         SWEEPS[command] = newest(set(copy.glob("sweeps/*/multirun.yaml")))

@@ -1,14 +1,12 @@
 """Text from tiny trained runs, in this process, against the run's own text and other samples of it.
 
-Cases: CASES 16 and 56 (vocabulary and weights are those stored with the run, the prompt's unknown
-characters are listed), 57 (long, empty and zero-length requests).
+The vocabulary and the weights are those stored with the run, unknown characters of the prompt are
+listed, and requests may be long, empty or of length zero.
 """
 
 import argparse
 import re
-import runpy
 import shutil
-import signal
 import sys
 from collections.abc import Callable
 from functools import cache
@@ -16,33 +14,14 @@ from pathlib import Path
 
 import pytest
 import torch
-from hydra import compose, initialize_config_dir
-from hydra.core.hydra_config import HydraConfig
-from omegaconf import open_dict
 
 from sample import parse_arguments, sample
-from tests.conftest import NORMS, ROOT
-from train import train
+from tests.conftest import NORMS, here, train_here
 
 BLOCK = 16
 SMALL = ["model=mini", f"data.block_size={BLOCK}", "data.batch_size=4", "trainer.accelerator=cpu"]
 VERSE = "Thee, love, king of night:\nAnd art the sword, o thee.\n"
 Trained = Callable[..., Path]
-
-
-def train_tiny(folder: Path, *overrides: str) -> Path:
-    """Train in `folder`, leaving Hydra and the signal handlers as they were."""
-    handlers = {n: signal.getsignal(n) for n in (signal.SIGINT, signal.SIGTERM)}
-    with initialize_config_dir(str(ROOT / "configs"), version_base="1.3"):
-        cfg = compose("train", [*SMALL, *overrides], return_hydra_config=True)
-        HydraConfig.instance().set_config(cfg)
-        with open_dict(cfg):
-            del cfg["hydra"]
-        train(cfg, folder, [*SMALL, *overrides])
-    HydraConfig.instance().cfg = None
-    for number, handler in handlers.items():
-        signal.signal(number, handler)
-    return folder
 
 
 @pytest.fixture(scope="module")
@@ -55,7 +34,8 @@ def trained(tmp_path_factory: pytest.TempPathFactory) -> Trained:
         folder = root / f"{norm}-{steps}-{len(text)}"
         path = root / f"{folder.name}.txt"
         path.write_text(text, "utf-8")
-        return train_tiny(folder, f"norm={norm}", f"data.path={path}", f"trainer.max_steps={steps}")
+        few = f"trainer.max_steps={steps}"
+        return train_here(folder, *SMALL, f"norm={norm}", f"data.path={path}", few)
 
     return run
 
@@ -135,17 +115,14 @@ def test_an_extreme_value_writes_the_text_or_is_refused_by_name(
     option: str,
     value: str,
     more: list[str],
-    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     arguments = [str(folder), "--prompt=Thee", "--max-new-tokens=40", f"{option}={value}", *more]
-    monkeypatch.setattr(sys, "argv", ["sample.py", *arguments])
-    try:
-        runpy.run_path(str(ROOT / "sample.py"), run_name="__main__")
-    except SystemExit as stop:
-        assert option.removeprefix("--") in f"{stop} {capsys.readouterr().err}"
-    else:
-        assert len(capsys.readouterr().out) == len("Thee") + 40 + len("\n")
+    left = here(*arguments, cwd=tmp_path, program="sample.py")
+    out, err = capsys.readouterr()
+    refused = option.removeprefix("--") in f"{left} {err}" and left != 0 and out == ""
+    assert refused or (left == 0 and len(out) == len("Thee") + 40 + len("\n"))
 
 
 @pytest.mark.parametrize(
@@ -209,7 +186,7 @@ def test_dropout_is_off(tmp_path: Path) -> None:
     path = tmp_path / "verse.txt"
     path.write_text(VERSE * 20)
     more = ["model.dropout=0.5", "trainer.max_steps=1", f"data.path={path}"]
-    run = train_tiny(tmp_path / "run", *more)
+    run = train_here(tmp_path / "run", *SMALL, *more)
     torch.manual_seed(1)
     text = write(run, "Thee")
     torch.manual_seed(2)
@@ -220,14 +197,16 @@ def test_a_run_without_a_test_split_can_be_sampled_from(tmp_path: Path) -> None:
     path = tmp_path / "verse.txt"
     path.write_text(VERSE * 20)
     split = "data.split=[0.9,0.1]"
-    run = train_tiny(tmp_path / "run", f"data.path={path}", split, "trainer.max_steps=1")
+    run = train_here(tmp_path / "run", *SMALL, f"data.path={path}", split, "trainer.max_steps=1")
     assert len(write(run, "Thee", 9)) == 13
 
 
 def test_a_run_on_lines_begins_anew_after_each_line_end(tmp_path: Path) -> None:
     path = tmp_path / "words.txt"
     path.write_text(VERSE.replace(" ", "\n") * 20)
-    run = train_tiny(tmp_path / "run", "data=lines", f"data.path={path}", "trainer.max_steps=3")
+    run = train_here(
+        tmp_path / "run", *SMALL, "data=lines", f"data.path={path}", "trainer.max_steps=3"
+    )
     path.unlink()
     text = write(run, "", 500, temperature=0.8)
     assert text == (run / "sample.txt").read_text() and text.count("\n") > 9
@@ -249,21 +228,18 @@ def test_a_folder_without_one_of_its_parts_is_refused_by_name(
     [["nowhere"], ["."], ["{folder}/checkpoints/best.ckpt"], ["{folder}", "--prompt", "日本"]],
 )
 def test_a_mistake_is_one_line_and_no_traceback(
-    folder: Path, arguments: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    folder: Path, arguments: list[str], tmp_path: Path
 ) -> None:
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(sys, "argv", ["sample.py", *(a.format(folder=folder) for a in arguments)])
-    with pytest.raises(SystemExit) as stop:
-        runpy.run_path(str(ROOT / "sample.py"), run_name="__main__")
-    assert str(stop.value).startswith("error: ") and "\n" not in str(stop.value)
+    given = [argument.format(folder=folder) for argument in arguments]
+    message = str(here(*given, cwd=tmp_path, program="sample.py"))
+    assert message.startswith("error: ") and "\n" not in message
 
 
 def test_the_program_prints_the_prompt_and_the_text(
-    folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     line = [str(folder), "--prompt", "Thee", "--max-new-tokens", "9", "--top-k", "3", "--seed", "4"]
-    monkeypatch.setattr(sys, "argv", ["sample.py", *line, "--temperature", "0.5"])
-    runpy.run_path(str(ROOT / "sample.py"), run_name="__main__")
+    assert here(*line, "--temperature", "0.5", cwd=tmp_path, program="sample.py") == 0
     wanted = write(folder, "Thee", 9, top_k=3, seed=4, temperature=0.5)
     assert capsys.readouterr().out == wanted + "\n"
 
@@ -282,7 +258,7 @@ def test_the_program_prints_the_prompt_and_the_text(
         ("--sead", "1"),
     ],
 )
-def test_values_that_cannot_be_exit_with_2_and_name_the_option(
+def test_invalid_values_exit_with_2_and_name_the_option(
     option: str, value: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr(sys, "argv", ["sample.py", "runs/x", f"{option}={value}"])

@@ -1,8 +1,8 @@
 """The examples of the notes this project grew from, and the defects of the code they link to.
 
 Reference: the notes' own formulas, once token by token and once with all tokens together, written
-out here; torch's layers; float64. The defects' tests say what ours does instead; the numbers in
-their comments count those defects. Legend: B batch, T time, C channels (features).
+out here; torch's layers; float64. The defects' tests say what ours does instead.
+Legend: B batch, T time, C channels (features).
 """
 
 import importlib.util
@@ -81,10 +81,10 @@ def test_token_by_token_and_all_together_agree_with_our_layernorm() -> None:
 
 def test_a_batch_of_mean_10_and_std_5_comes_out_with_mean_0_and_std_1_per_token() -> None:
     normal = torch.randn(32, 64, 512)
-    assert normal.min() < -3 and normal.max() > 3  # 5: randn is no draw between 0 and 1
+    assert normal.min() < -3 and normal.max() > 3  # randn does not draw between 0 and 1
     x = normal * 5 + 10
     assert x.mean().item() == pytest.approx(10, abs=0.02)
-    assert x.std().item() == pytest.approx(5, abs=0.02)  # 5: the variance is 25, not 5
+    assert x.std().item() == pytest.approx(5, abs=0.02)  # so the variance is 25, not 5
     y = LayerNorm(512)(x)
     assert y.shape == x.shape and y.mean(-1).abs().max() < 1e-5
     assert (y.std(-1, correction=0) - 1).abs().max() < 1e-5
@@ -92,7 +92,7 @@ def test_a_batch_of_mean_10_and_std_5_comes_out_with_mean_0_and_std_1_per_token(
 
 def test_images_have_32_statistics_under_layernorm_and_3_under_batchnorm() -> None:
     x = double(32, 3, 64, 64)
-    wanted = [F.layer_norm(image, image.shape) for image in x]  # 15: (C, H, W), one an image
+    wanted = [F.layer_norm(image, image.shape) for image in x]  # over (C, H, W), one per image
     assert equal(LayerNorm((3, 64, 64)).double()(x), torch.stack(wanted))
     norm = BatchNorm(3).double()
     y = norm(x.movedim(1, -1)).movedim(-1, 1)
@@ -103,7 +103,7 @@ def test_images_have_32_statistics_under_layernorm_and_3_under_batchnorm() -> No
 
 def test_text_has_one_statistic_for_each_token_under_layernorm() -> None:
     x = double(2, 3, 8)
-    tokens = [F.layer_norm(token, (8,)) for token in x.view(-1, 8)]  # 15: (C,), one a token
+    tokens = [F.layer_norm(token, (8,)) for token in x.view(-1, 8)]  # over (C,), one per token
     assert equal(LayerNorm(8).double()(x), torch.stack(tokens).view_as(x))
     assert not torch.allclose(LayerNorm(8).double()(x), LayerNorm((3, 8)).double()(x), atol=0.1)
 
@@ -174,13 +174,13 @@ def test_the_gain_that_undoes_batchnorm_is_the_standard_deviation_not_the_varian
 
 @pytest.mark.parametrize("shape", [(8,), (5, 8), (2, 3, 8), (2, 3, 4, 8)])
 def test_layernorm_takes_any_number_of_leading_axes(shape: tuple[int, ...]) -> None:
-    x = double(*shape)  # 1, 4: statistics broadcast back, and nothing is fixed to three axes
+    x = double(*shape)  # statistics broadcast back, and nothing is fixed to three axes
     assert equal(LayerNorm(8).double()(x), token_by_token(x))
 
 
 def test_layernorm_takes_as_many_operations_for_one_token_as_for_many() -> None:
     counts = []
-    for shape in ((1, 1, 8), (32, 64, 8)):  # 4: no Python loop over B and T
+    for shape in ((1, 1, 8), (32, 64, 8)):  # there is no Python loop over B and T
         with Count() as count:
             LayerNorm(8)(torch.empty(shape))
         counts.append(count.calls)
@@ -188,7 +188,7 @@ def test_layernorm_takes_as_many_operations_for_one_token_as_for_many() -> None:
 
 
 def test_layernorm_takes_the_biased_variance_with_eps_inside_the_root() -> None:
-    x = double(4, 6, 32)  # 2, 14: unbiased, the output would be smaller by 0.984
+    x = double(4, 6, 32)  # unbiased, the output would be smaller by 0.984
     centred = x - x.mean(-1, keepdim=True)
     ratio = centred / x.std(-1, correction=1, keepdim=True) / LayerNorm(32, eps=0.0).double()(x)
     assert torch.allclose(ratio, torch.full_like(x, math.sqrt(31 / 32)), rtol=1e-9)
@@ -199,7 +199,7 @@ def test_layernorm_takes_the_biased_variance_with_eps_inside_the_root() -> None:
 
 @pytest.mark.parametrize("norm", BOTH)
 def test_gain_and_shift_are_learned_and_can_be_left_out(norm: type[nn.Module]) -> None:
-    assert {name: p.shape for name, p in norm(8).named_parameters()} == {  # 3, 11
+    assert {name: p.shape for name, p in norm(8).named_parameters()} == {
         "weight": (8,),
         "bias": (8,),
     }
@@ -211,7 +211,7 @@ def test_gain_and_shift_are_learned_and_can_be_left_out(norm: type[nn.Module]) -
 def test_nothing_runs_on_import(
     path: Path, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    spec = importlib.util.spec_from_file_location("fresh", path)  # 6: a copy nobody imported yet
+    spec = importlib.util.spec_from_file_location("fresh", path)  # a copy that nobody has imported
     module = importlib.util.module_from_spec(spec)
     monkeypatch.setitem(sys.modules, "fresh", module)
     random_state = torch.get_rng_state()
@@ -224,7 +224,7 @@ def test_nothing_runs_on_import(
 
 @pytest.mark.parametrize("norm", BOTH)
 def test_train_and_eval_switch_the_mode_of_a_whole_net(norm: type[nn.Module]) -> None:
-    net = nn.Sequential(nn.Linear(8, 8), norm(8))  # 7: the flag must not hide the method
+    net = nn.Sequential(nn.Linear(8, 8), norm(8))  # the flag must not hide the method
     assert net.eval() is net and not net[1].training
     assert net.train() is net and net[1].training and norm(8).train(False).training is False
     x, ours = double(4, 6, 8), norm(8).double()
@@ -236,7 +236,7 @@ def test_train_and_eval_switch_the_mode_of_a_whole_net(norm: type[nn.Module]) ->
 def test_the_variance_survives_a_mean_of_ten_thousand_in_float32(norm: type[nn.Module]) -> None:
     x = 1e4 + torch.randn(768, 768)
     naive = x.square().mean(-1) - x.mean(-1).square()
-    assert naive.min() < 0  # 8: the mean of squares minus the squared mean
+    assert naive.min() < 0  # the mean of squares minus the squared mean
     exact = norm(768).double()(x.double())
     assert (norm(768)(x) - exact).abs().max() < 0.01
 
@@ -245,16 +245,16 @@ def test_batchnorm_keeps_no_graph_counts_its_batches_and_stores_the_unbiased_var
     norm, x = BatchNorm(8, momentum=1.0).double(), double(4, 6, 8).requires_grad_()
     for step in range(3):
         norm(x).sum().backward()
-        assert norm.num_batches_tracked == step + 1  # 11
-    assert norm.running_mean.grad_fn is None and norm.running_var.grad_fn is None  # 9
-    assert equal(norm.running_var, x.detach().view(-1, 8).var(0, correction=1))  # 10
+        assert norm.num_batches_tracked == step + 1
+    assert norm.running_mean.grad_fn is None and norm.running_var.grad_fn is None
+    assert equal(norm.running_var, x.detach().view(-1, 8).var(0, correction=1))
 
 
 def test_a_norms_parameter_of_any_shape_does_not_decay() -> None:
     class Odd(nn.Module):
         def __init__(self, dim: int) -> None:
             super().__init__()
-            self.gamma = nn.Parameter(torch.ones(1, dim, 1))  # 11: more than one axis
+            self.gamma = nn.Parameter(torch.ones(1, dim, 1))  # more than one axis
             self.scale = nn.Parameter(torch.ones(()))
 
     net = GPT(5, 4, 2, 1, 8, Odd)
@@ -267,9 +267,9 @@ def test_a_norms_parameter_of_any_shape_does_not_decay() -> None:
 
 
 def test_batchnorm_pools_batch_and_time_for_each_feature_of_the_last_axis() -> None:
-    x = double(4, 8, 8)  # 12: T = C, so a mix-up of the axes would pass unseen
+    x = double(4, 8, 8)  # T = C, so no shape would tell of a mix-up of the axes
     y = BatchNorm(8).double()(x)
     assert y.mean((0, 1)).abs().max() < 1e-12
     assert (y.std((0, 1), correction=0) - 1).abs().max() < 1e-5
     assert y.mean((0, 2)).abs().max() > 0.1  # not for each position's features
-    assert y.mean(0).abs().max() > 0.1  # 13: nor for each position over the batch
+    assert y.mean(0).abs().max() > 0.1  # nor for each position over the batch

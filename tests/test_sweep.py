@@ -17,7 +17,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from run.folder import read_result
+from run.result import read_result
 from tests.conftest import LOSSES, ROOT, here, steps
 
 SMALL = ["model=mini", "data.batch_size=4", "data.block_size=16", "sample.max_new_tokens=5"]
@@ -48,7 +48,7 @@ def sweep(tmp_path_factory: pytest.TempPathFactory, tiny_text: Path) -> Iterator
     out, err = process.communicate()
     assert process.returncode == 0, err
     assert f"{len(NORMS)} jobs: {len(NORMS)} finished" in out
-    assert "go on with the same command and hydra.sweep.dir=sweeps/" in out
+    assert "(to resume it: the same command with hydra.sweep.dir=sweeps/" in out
     assert len(re.findall(r"^ *\d+/\d+  ", out, re.MULTILINE)) == len(NORMS)
     assert "report.html" in out
     assert "warn" not in err.lower()
@@ -56,7 +56,7 @@ def sweep(tmp_path_factory: pytest.TempPathFactory, tiny_text: Path) -> Iterator
     yield folder
 
 
-def test_a_sweep_leaves_one_finished_flat_folder_a_job(sweep: Path) -> None:
+def test_a_sweep_leaves_one_finished_flat_folder_per_job(sweep: Path) -> None:
     folders = sorted(path.parent for path in sweep.glob("*/result.json"))
     assert len(folders) == len(NORMS)
     for folder in folders:
@@ -94,7 +94,7 @@ def assert_equal(folder: Path, straight: Path) -> None:
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL])
-def test_a_sweep_that_is_stopped_at_any_moment_stops_and_goes_on_exactly(
+def test_a_sweep_that_is_stopped_at_any_moment_is_resumed_exactly(
     number: signal.Signals, tmp_path: Path, tiny_text: Path, straight: Path
 ) -> None:
     where = [f"data.path={tiny_text}", "hydra.sweep.dir=sw", "seed=1,2", "data.num_workers=1"]
@@ -111,20 +111,19 @@ def test_a_sweep_that_is_stopped_at_any_moment_stops_and_goes_on_exactly(
     assert process.returncode == (-9 if number == signal.SIGKILL else 128 + number)
     assert [path.name for path in (tmp_path / "sw").glob("*/")] == [folder.name]
     saved = torch.load(folder / "checkpoints" / "last.ckpt", weights_only=True)["global_step"]
-    if number != signal.SIGKILL:
-        assert saved == read_result(folder)["steps"]  # nothing is lost, whatever the moment
-    status = read_result(folder).get("status")
-    assert status == (None if number == signal.SIGKILL else "interrupted")
-    if number == signal.SIGTERM:
-        assert here(f"resume={folder}", cwd=tmp_path) == 0  # one run of it
-    else:
-        assert here(*command, cwd=tmp_path) == 0
-        assert read_result(tmp_path / "sw" / "batchnorm-s2-1")["status"] == "finished"
+    noted = {key: read_result(folder).get(key) for key in ("status", "steps")}
+    killed = number == signal.SIGKILL
+    stopped = {"status": "interrupted", "steps": saved}  # nothing is lost, whatever the moment
+    assert noted == ({"status": None, "steps": None} if killed else stopped)
+    one_run = number == signal.SIGTERM  # then only one run of the sweep is resumed
+    assert here(*([f"resume={folder}"] if one_run else command), cwd=tmp_path) == 0
+    other = read_result(tmp_path / "sw" / "batchnorm-s2-1").get("status")
+    assert other == (None if one_run else "finished")
     assert_equal(folder, straight)
     process.communicate()
 
 
-def test_jobs_side_by_side_stop_together_leave_no_orphan_and_go_on_exactly(
+def test_jobs_side_by_side_stop_together_leave_no_orphan_and_are_resumed_exactly(
     tmp_path: Path, tiny_text: Path, straight: Path
 ) -> None:
     """Workers hold the pipes of their parent, so `communicate` waits for the last of them."""

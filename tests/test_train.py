@@ -12,7 +12,7 @@ from omegaconf import DictConfig, OmegaConf
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
 import data.corpus
-from run.folder import read_result
+from run.result import read_result
 from run.tensorboard import verbatim
 from tests.conftest import EXPERIMENTS, NORMS
 

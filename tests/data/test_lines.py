@@ -20,7 +20,7 @@ from torch.utils.data import DataLoader
 
 from data import corpus
 from data.lines import LineDataModule
-from run.folder import read_result
+from run.result import read_result
 from tests.conftest import NORMS, ROOT
 
 PATIENT = settings(deadline=None)  # another process may have the machine

@@ -6,7 +6,8 @@ from pathlib import Path
 import pytest
 import torch
 
-from run.folder import Refused, read_result
+from run.errors import Refused
+from run.result import read_result
 from run.resume import resume_arguments
 from tests.conftest import NORMS
 

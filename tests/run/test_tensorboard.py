@@ -21,8 +21,9 @@ from tensorboard import default, program
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
 import model.lit
-from run.folder import read_result, write_failure
+from run.closing import close_failed
 from run.loggers import Events
+from run.result import read_result
 from run.tensorboard import HPARAMS, LAYOUT, METRICS, in_words
 from tests.conftest import NORMS, ROOT, composing
 from train import train
@@ -61,7 +62,7 @@ def runs(tmp_path_factory: pytest.TempPathFactory, tiny_text: Path) -> Path:
             try:
                 train(cfg, place / name, overrides)
             except (RuntimeError, HydraException) as error:
-                write_failure(place / name, cfg, overrides, error)
+                close_failed(place / name, cfg, overrides, error)
     events = Events(place / "hostile", start=0)
     events.log_text("text", HOSTILE, 0)
     events.experiment.close()
@@ -216,7 +217,7 @@ def test_a_resumed_run_is_one_curve_and_one_row(
     folder = tmp_path / "layernorm-s1"
     with pytest.raises(RuntimeError) as error:
         run(folder, "eval_every=4", "trainer.max_steps=10")
-    write_failure(folder, {"norm_name": "layernorm", "seed": 1}, [], error.value)
+    close_failed(folder, {"norm_name": "layernorm", "seed": 1}, [], error.value)
     events = EventAccumulator(str(folder)).Reload()
     assert [event.step for event in events.Scalars("loss/train")] == [1, 2, 3, 4, 5, 6]
     assert [event.value for event in events.Scalars("result/failed")] == [1]

@@ -35,7 +35,7 @@ from model.probes.batch_statistics import (
     mean_loss,
     three_ways,
 )
-from run.folder import read_result
+from run.result import read_result
 
 V, B, T, C = 7, 4, 16, 8
 Position, Causal = (partial(norm, block_size=T) for norm in (BatchNormPosition, BatchNormCausal))

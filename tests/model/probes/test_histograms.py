@@ -18,7 +18,7 @@ from model.norms.batchnorm import BatchNorm
 from model.norms.layernorm import LayerNorm
 from model.probes.histograms import histogram, values
 from model.probes.schedule import sparse
-from run.folder import read_result
+from run.result import read_result
 from tests.conftest import LOSSES
 
 SIZES = {"vocab_size": 7, "block_size": 5, "n_layer": 2, "n_head": 2, "n_embd": 6}

@@ -1,4 +1,4 @@
-"""What is kept, when training stops by itself, and what the files hold then."""
+"""When the state is saved, what a checkpoint holds, and when training stops by itself."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -8,16 +8,9 @@ import pytest
 import torch
 from lightning.pytorch.utilities.exceptions import SIGTERMException
 
-from run.callbacks import AtomicCheckpointIO, Checkpoint, StopOnSignal
-from run.folder import read_result
-from run.loggers import MetricsCSV
-
-
-def rows(folder: Path) -> list[list[str]]:
-    """metrics.csv without its head."""
-    lines = (folder / "metrics.csv").read_text().splitlines()
-    assert lines[0] == "step,name,value"
-    return [line.split(",") for line in lines[1:]]
+from run.checkpoint import AtomicCheckpointIO, Checkpoint
+from run.result import read_result
+from tests.conftest import rows
 
 
 def test_a_loss_that_is_not_finite_ends_the_run_as_diverged_with_the_last_finite_checkpoint(
@@ -37,36 +30,6 @@ def test_a_loss_that_is_not_finite_ends_the_run_as_diverged_with_the_last_finite
     assert result["causal_in_training"] is True  # what logits that are not finite cannot tell
     losses = [row for row in rows(folder) if row[1] == "loss/train"]
     assert losses[-1][0] == str(result["steps"])  # every step up to the end is on disk
-
-
-def test_a_run_of_five_steps_has_every_curve(tmp_path: Path, run: Callable[..., Path]) -> None:
-    folder = run(tmp_path / "run", "trainer.max_steps=5", "log_every=10")
-    names = {row[1] for row in rows(folder) if row[0] == "5" and "probe/" not in row[1]}
-    speed = "speed/tokens_per_second"
-    assert names == {"loss/train", "loss/val", "optim/lr", "optim/grad_norm", "tokens", speed}
-    assert ["0", "loss/val"] in [row[:2] for row in rows(folder)]  # at initialization
-    assert [row[2] for row in rows(folder) if row[1] == "tokens"] == [str(5.0 * 4 * 16)]
-
-
-def test_evaluations_come_every_eval_every_optimizer_steps_and_after_the_last(
-    tmp_path: Path, run: Callable[..., Path]
-) -> None:
-    accumulate = "trainer.accumulate_grad_batches=3"
-    folder = run(tmp_path / "run", accumulate, "trainer.max_steps=10", "eval_every=4")
-    assert [row[0] for row in rows(folder) if row[1] == "loss/val"] == ["0", "4", "8", "10"]
-    result = read_result(folder)
-    assert result["tokens"] == 10 * 3 * 4 * 16
-
-
-def test_the_rate_warms_up_and_reaches_its_floor_in_optimizer_steps(
-    tmp_path: Path, run: Callable[..., Path]
-) -> None:
-    accumulate = "trainer.accumulate_grad_batches=4"
-    folder = run(tmp_path / "run", accumulate, "trainer.max_steps=20", "scheduler.warmup=0.1")
-    rates = [float(row[2]) for row in rows(folder) if row[1] == "optim/lr"]
-    assert rates[:2] == pytest.approx([0.0015, 0.003])
-    assert rates[-1] == pytest.approx(0.0003)
-    assert rates[1:] == sorted(rates[1:], reverse=True)
 
 
 def test_checkpoints_hold_tensors_and_plain_types_under_plain_names(
@@ -128,36 +91,3 @@ def test_a_checkpoint_that_fails_to_write_leaves_the_earlier_one(tmp_path: Path)
         AtomicCheckpointIO().save_checkpoint({"step": lambda: 2}, path)
     assert AtomicCheckpointIO().load_checkpoint(path) == {"step": 1}
     assert [p.name for p in path.parent.iterdir()] == ["last.ckpt"]
-
-
-def test_metrics_csv_cuts_what_came_after_the_checkpoint_and_appends(tmp_path: Path) -> None:
-    path = tmp_path / "metrics.csv"
-    path.write_text("step,name,value\n1,loss/train,3.0\n2,loss/train,2.0\n3,loss/train,1.")
-    logger = MetricsCSV(path, start=2)
-    assert path.read_text().endswith("1.")  # nothing is cut before there is something to write
-    logger.log_metrics({"loss/train": 1.5, "optim/lr": 0.1}, step=3)
-    assert rows(tmp_path) == [
-        ["1", "loss/train", "3.0"],
-        ["2", "loss/train", "2.0"],
-        ["3", "loss/train", "1.5"],
-        ["3", "optim/lr", "0.1"],
-    ]
-
-
-def test_a_signal_is_only_noted_while_training_and_exits_before_and_after() -> None:
-    stop = StopOnSignal()
-    with pytest.raises(SystemExit) as left:
-        stop.handle(2, None)
-    assert left.value.code == 130
-    stop.on_train_start(SimpleNamespace(), SimpleNamespace())
-    stop.handle(15, None)
-    assert stop.received == 15
-    stop.on_train_end(SimpleNamespace(), SimpleNamespace())
-    stop.handle(2, None)  # a second one does not disturb the saving
-    assert stop.received == 15
-    untouched = StopOnSignal()
-    untouched.on_train_start(SimpleNamespace(), SimpleNamespace())
-    untouched.on_train_end(SimpleNamespace(), SimpleNamespace())
-    with pytest.raises(SystemExit) as left:
-        untouched.handle(15, None)
-    assert left.value.code == 143

@@ -1,0 +1,27 @@
+"""Hydra's overrides as text: what one sets, and how a value is written in their grammar."""
+
+import re
+from typing import Any
+
+
+def key_of(override: str) -> str:
+    """What an override sets: `norm` of `norm=none`, `norm.eps` of `+norm.eps=1`."""
+    return override.lstrip("+~").partition("=")[0]
+
+
+def quoted(value: Any) -> str:
+    r"""A text or a list of texts in Hydra's grammar, whatever characters it has.
+
+    >>> quoted("my file, v2=b.txt")
+    "'my file, v2=b.txt'"
+    >>> quoted(["a b", "it's"])
+    "['a b','it\\'s']"
+    """
+    if isinstance(value, str):
+        # a backslash is special before a quote only, and the closing quote is one
+        return "'" + re.sub(r"(\\*)('|$)", _escaped, value) + "'"
+    return "[" + ",".join(map(quoted, value)) + "]"
+
+
+def _escaped(match: re.Match[str]) -> str:
+    return match[1] * 2 + ("\\'" if match[2] else "")

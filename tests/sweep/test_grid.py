@@ -1,0 +1,52 @@
+"""The jobs of a sweep before any of them runs: their folders' names, and what is refused."""
+
+from pathlib import Path
+
+import pytest
+
+from tests.conftest import here
+from tests.sweep.conftest import SMALL, contents
+
+
+def test_other_settings_or_another_grid_are_refused_by_name_before_any_job_trains(
+    tmp_path: Path, tiny_text: Path
+) -> None:
+    same = ["-m", *SMALL, f"data.path={tiny_text}", "hydra.sweep.dir=sw", "trainer.max_steps=2"]
+    assert here(*same, "norm=layernorm,none", "seed=1,2", cwd=tmp_path) == 0
+    (tmp_path / "sw" / "layernorm-s1-0" / ".hydra" / "overrides.yaml").unlink()  # as if not begun
+    (tmp_path / "sw" / "layernorm-s1-0" / "result.json").unlink()
+    before = contents(tmp_path)
+    for changes, wanted in [
+        (
+            ["norm=layernorm,none", "seed=1,2", "log_every=1", "optimizer.lr=1"],
+            "lr (was 0.003, now",
+        ),
+        (["norm=layernorm,none", "seed=1,2", "trainer.max_steps=4"], "steps (was 2, now 4)"),
+        (["norm=layernorm,none", "seed=1,2,3"], "none-s1-2 holds a run with other settings: "),
+        (["norm=layernorm,none", "seed=1,2,3"], "norm_name (was none, now layernorm), seed (was 1"),
+    ]:
+        message = str(here(*same, *changes, cwd=tmp_path))
+        assert wanted in message
+        assert message.count("\n") == 0
+        assert contents(tmp_path) == before
+    assert here(*same, "norm=layernorm,none,rmsnorm", "seed=1,2", cwd=tmp_path) == 0  # at the end
+    assert len(list(tmp_path.glob("sw/*/result.json"))) == 6
+
+
+def test_a_swept_placement_is_in_the_names_of_the_folders(tmp_path: Path) -> None:
+    missing = ["data.path=/does/not/exist", "hydra.sweep.dir=sw"]
+    assert here("-m", "model.placement=pre,post", "seed=1,2", *missing, cwd=tmp_path) == 1
+    names = sorted(path.name for path in tmp_path.glob("sw/*/"))
+    post, pre = (f"layernorm-{placement}-s" for placement in ("post", "pre"))
+    assert names == [f"{post}1-2", f"{post}2-3", f"{pre}1-0", f"{pre}2-1"]
+
+
+@pytest.mark.parametrize("key", ["norm.eps=1e-3", "norm.momentum=null,0.1"])
+def test_an_option_that_one_of_the_norms_lacks_is_refused_by_that_norms_name(
+    key: str, tmp_path: Path
+) -> None:
+    message = str(here("-m", "norm=batchnorm,layernorm,none", key, cwd=tmp_path))
+    lacking = "none" if "eps" in key else "layernorm, none"
+    assert f"{key.partition('=')[0]} is not an option of norm={lacking};" in message
+    assert "\n" not in message
+    assert not list(tmp_path.glob("sweeps/*/*/"))
