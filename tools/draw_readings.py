@@ -10,7 +10,7 @@ from pathlib import Path
 import matplotlib as mpl
 import pandas as pd
 
-sys.path.insert(0, str(Path(__file__).parent.parent))  # a script sees only its own folder
+sys.path.insert(0, str(Path(__file__).parent.parent))
 from report.draw import INK, STYLE, add_legend, canvas, finish, looks, plain_numbers
 
 WAYS = {
