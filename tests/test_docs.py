@@ -105,7 +105,8 @@ def small(script: str, words: list[str]) -> list[str]:
     elif script != "train.py":
         return words
     elif any(word.startswith("resume=") for word in words):
-        more = ["trainer.max_steps=5"]
+        words = [word.replace("max_steps=3000", "max_steps=16") for word in words]
+        more = ["trainer.max_steps=12"]  # more than any run before
     else:
         more = RUN
     shrunk = [re.sub(r"(max_steps=)\d{3,}", r"\g<1>8", word) for word in words]
@@ -133,20 +134,31 @@ def newest(files: set[Path]) -> str:
     return str(found[-1].parent) if found else ""
 
 
-def sweep_before(page: Path, command: str) -> str:
-    """The sweep that `sweeps/<time>` means: that of the last `-m` command before, on its page."""
-    above = commands(page)[: commands(page).index(command)]
-    made_here = [line for line in above if " -m " in line and "sweep.dir" not in line]
-    return SWEEPS[made_here[-1]]
+def carried_out(page: Path, command: str, root: Path) -> tuple[str, list[str]]:
+    """Run a command, with the newest run, its page's sweep and a text for a user's own.
 
-
-def filled_in(page: Path, command: str, root: Path) -> list[str]:
-    """The words of a command, with the newest run, its page's sweep and a text for a user's."""
+    Returns:
+        The program and its words, before they were made small.
+    """
     filled = command.replace("FILE", "play.txt")
     filled = filled.replace("runs/<folder>", shlex.quote(newest(results(root))))
     if "sweeps/<time>" in command:
-        filled = filled.replace("sweeps/<time>", shlex.quote(sweep_before(page, command)))
-    return shlex.split(filled)
+        filled = filled.replace("sweeps/<time>", shlex.quote(sweep_before(page, command, root)))
+    _, script, *words = shlex.split(filled)
+    code = here(*small(script, words), cwd=root, program=script, root=root)
+    assert code == 0, code
+    if " -m " in command:
+        SWEEPS[command] = newest(set(root.glob("sweeps/*/multirun.yaml")))
+    return script, words
+
+
+def sweep_before(page: Path, command: str, root: Path) -> str:
+    """The sweep of the last `-m` command before, on the page; made now if it was left out."""
+    above = commands(page)[: commands(page).index(command)]
+    *_, making = [line for line in above if " -m " in line and "sweep.dir" not in line]
+    if making not in SWEEPS:
+        carried_out(page, making, root)
+    return SWEEPS[making]
 
 
 @pytest.mark.usefixtures("small_corpus")
@@ -156,12 +168,8 @@ def filled_in(page: Path, command: str, root: Path) -> list[str]:
 def test_a_command_does_what_its_page_says(
     page: Path, command: str, copy: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    _, script, *words = filled_in(page, command, copy)
     before = results(copy)
-    code = here(*small(script, words), cwd=copy, program=script, root=copy)
-    assert code == 0, code
-    if " -m " in command:
-        SWEEPS[command] = newest(set(copy.glob("sweeps/*/multirun.yaml")))
+    script, words = carried_out(page, command, copy)
     check_outcome(script, words, capsys.readouterr().out, results(copy) - before, copy)
 
 
@@ -192,7 +200,9 @@ def check_outcome(script: str, words: list[str], printed: str, made: set[Path], 
     else:
         resumed = [word.partition("=")[2] for word in words if word.startswith("resume=")]
         ended = made or {Path(folder) / "result.json" for folder in resumed}
-        assert {json.loads(path.read_text())["status"] for path in ended} == {"finished"}
+        found = [json.loads(path.read_text()) for path in ended]
+        assert {result["status"] for result in found} == {"finished"}
+        assert not resumed or found[0]["legs"] > 1
 
 
 def test_the_other_commands_exist() -> None:
