@@ -57,7 +57,7 @@ def nets(config: DictConfig, data: Any, depths: list[int]) -> Iterator[tuple[str
 
 def matrices(norm: str, config: DictConfig, data: Any) -> Iterator[str]:
     """One line per placement: its scale-invariant matrices. Builds each kind of net once."""
-    from model.probes.scale_invariance import scale_invariant
+    from model.scale_invariance import scale_invariant
 
     for init, placement, _, net in nets(config, data, [min(config.depths)]):
         if init == config.inits[0]:  # they are the same for all

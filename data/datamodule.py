@@ -1,4 +1,4 @@
-"""LightningDataModule: text -> ids -> splits -> loaders."""
+"""The LightningDataModule: from a text to ids, splits and loaders."""
 
 import hashlib
 import itertools
@@ -15,7 +15,7 @@ from torch.utils.data import DataLoader
 from data.tokenizer import build_tokenizer, continue_text, encode
 from data.windows import RandomRows, RandomWindows, evenly_spaced, whole
 
-EVAL_CHARACTERS = 16_384  # an evaluation batch, whatever batch_size and block_size are
+EVAL_CHARACTERS = 16_384  # per evaluation batch, whatever batch_size and block_size are
 SPLITS = ("training", "validation", "test")
 
 
@@ -25,15 +25,19 @@ class CharDataModule(pl.LightningDataModule):
     Batches are (B, T + 1) int64: inputs `[:, :-1]`, targets `[:, 1:]`.
 
     Args:
-        corpus: `(path, encoding) -> str`, one of `data/corpus.py`.
+        corpus: `(path, encoding) -> str`, one of the functions of `data/corpus.py`.
+        seed: of the random draw of training windows.
+        block_size: T, the characters of a window.
+        batch_size: B, the windows of a training micro-batch.
         split: fractions for training, validation and (optional) test.
-        eval_batches: evaluation batches of 16,384 characters read at each evaluation.
+        eval_batches: batches of 16,384 characters that are read at each evaluation.
 
     Raises:
-        ValueError: a split too short for one window, or fewer windows than a batch has rows.
+        ValueError: a value is invalid, a split is too short for one window, or there are fewer
+            windows than a batch has rows.
     """
 
-    continue_text = staticmethod(continue_text)  # how a net trained on these data writes
+    continue_text = staticmethod(continue_text)  # how a net writes that was trained on this data
 
     def __init__(
         self,
@@ -55,8 +59,11 @@ class CharDataModule(pl.LightningDataModule):
                 raise ValueError(f"data.{name} must be at least 1, got {value}")
         if num_workers < 0:
             raise ValueError(f"data.num_workers must be at least 0, got {num_workers}")
-        self.seed, self.block_size, self.batch_size = seed, block_size, batch_size
-        self.num_workers, self.eval_batches = num_workers, eval_batches
+        self.seed = seed
+        self.block_size = block_size
+        self.batch_size = batch_size
+        self.num_workers = num_workers
+        self.eval_batches = eval_batches
         text = corpus(path, encoding)
         self.sha256 = hashlib.sha256(text.encode()).hexdigest()
         name = getattr(getattr(corpus, "func", corpus), "__name__", "the text")  # of a partial
@@ -72,7 +79,7 @@ class CharDataModule(pl.LightningDataModule):
         return tokenizer, encode(tokenizer, text)
 
     def _split(self, ids: torch.Tensor, split: Sequence[float]) -> list[torch.Tensor]:
-        """Cut the ids at the fractions' running sums."""
+        """Cut the ids into training, validation and test, one after the other."""
         if len(split) not in (2, 3) or min(split) < 0 or not abs(sum(split) - 1) <= 1e-6:
             raise ValueError(
                 f"data.split={list(split)} must be two or three fractions that sum to 1, "
@@ -83,7 +90,7 @@ class CharDataModule(pl.LightningDataModule):
         return parts + [ids[:0]] * (3 - len(parts))
 
     def _check(self, total: int) -> None:
-        """Refuse splits too short to use."""
+        """Refuse splits that are too short."""
         for name, part in zip(SPLITS, (self.train, self.val, self.test), strict=True):
             wanted = self.block_size + 1
             if len(part) < wanted and not (name == "test" and len(part) == 0):
@@ -100,39 +107,42 @@ class CharDataModule(pl.LightningDataModule):
             )
 
     def characters(self, part: torch.Tensor) -> torch.Tensor:
-        """The ids of a split, in a row."""
+        """The ids of all characters of a split, (N,)."""
         return part
 
     @property
     def unigram_entropy(self) -> float:
-        """Entropy of the training split's character frequencies: the loss of knowing only them."""
+        """The entropy of the training split's character frequencies, in nats.
+
+        It is the loss of a model that knows only these frequencies.
+        """
         counts = torch.bincount(self.characters(self.train)).double()
         return float(torch.special.entr(counts / counts.sum()).sum())
 
     @property
     def eval_batch_size(self) -> int:
-        """Windows in an evaluation batch."""
+        """How many windows an evaluation batch has."""
         return max(1, EVAL_CHARACTERS // self.block_size)
 
     def spaced(self, ids: torch.Tensor) -> list[torch.Tensor]:
-        """The fixed, evenly spaced evaluation windows of a split."""
+        """Evaluation batches of fixed, evenly spaced windows of a split."""
         return evenly_spaced(ids, self.block_size, self.eval_batch_size, self.eval_batches)
 
     def sample(self, net: nn.Module, max_new_tokens: int, **how: Any) -> str:
-        """Text that the net writes from an empty prompt."""
+        """A text that the net writes from an empty prompt."""
         return self.continue_text(net, self.tokenizer, "", max_new_tokens, **how)
 
     def describe(self) -> str:
-        """One line for the console."""
+        """One line for the console: how much text of which source."""
         characters = len(self.train) + len(self.val) + len(self.test)
         return f"on {characters:,} characters ({self.vocab_size} different) of {self.source}"
 
     def whole(self, ids: torch.Tensor) -> list[torch.Tensor]:
-        """Evaluation batches that read a split once, without overlap."""
+        """Evaluation batches that hold a split once, without overlap."""
         return whole(ids, self.block_size, self.eval_batch_size)
 
     def windows(self, rank: int = 0) -> RandomRows:
-        """The training micro-batches by number."""
+        """The training micro-batches, by their numbers."""
         return RandomWindows(
             self.train,
             block_size=self.block_size,
@@ -142,19 +152,20 @@ class CharDataModule(pl.LightningDataModule):
         )
 
     def train_dataloader(self) -> DataLoader[torch.Tensor]:
-        """Micro-batches from the first that is not processed yet; the loader has no state."""
+        """A loader of the micro-batches that are not processed yet; it has no state."""
         assert self.trainer is not None
         start: int = self.trainer.fit_loop.epoch_loop.batch_progress.total.processed  # type: ignore[attr-defined]
         windows = self.windows(self.trainer.global_rank)
         options: dict[str, Any] = {"num_workers": self.num_workers}
-        if self.num_workers and sys.platform == "linux":  # joblib's workers cannot start others
-            options["multiprocessing_context"] = "fork"  # in their own way; it is Linux' default
+        if self.num_workers and sys.platform == "linux":
+            # in a worker of joblib, which runs jobs of a sweep, only forking works
+            options["multiprocessing_context"] = "fork"
         return self._loader(windows, sampler=itertools.count(start), **options)
 
     def val_dataloader(self) -> DataLoader[torch.Tensor]:
-        """The same evenly spaced windows at each evaluation."""
+        """A loader of the evaluation windows, the same at each evaluation."""
         return self._loader(self.spaced(self.val))
 
     def _loader(self, batches: object, **options: object) -> DataLoader[torch.Tensor]:
-        """A loader whose items are batches already."""
+        """A loader of items that are whole batches."""
         return DataLoader(batches, batch_size=None, pin_memory=torch.cuda.is_available(), **options)  # type: ignore[arg-type]

@@ -1,14 +1,13 @@
-r"""One sample a line: names, verses. Rows of different lengths, padded on the right.
+r"""One sample per line, such as names or verses: rows of different lengths, padded on the right.
 
 A line `abc` is the row of ids of `"\nabc\n"`: inputs `"\nabc"`, targets `"abc\n"`. So there are no
 special tokens: the line end starts and ends a line, and the mean loss is over all characters of the
-lines and their line ends. The rest of a row is padding; a position is real where its target is.
-Blank lines are left out.
+lines and their line ends. The rest of a row is padding; a position is real where its target is not
+padding. Blank lines are left out.
 
-Legend: n lines, B of them a batch, T + 1 ids in the longest row.
+Legend: n lines, B of them in a batch, T + 1 ids in the longest row.
 """
 
-import random
 from itertools import pairwise
 
 import torch
@@ -16,10 +15,11 @@ from tokenizers import Tokenizer
 from torch.nn.utils.rnn import pad_sequence
 
 from data.datamodule import EVAL_CHARACTERS, SPLITS, CharDataModule
+from data.seed import generator_from
 from data.tokenizer import build_tokenizer, continue_lines, encode
 from data.windows import RandomRows, spread
 
-PADDING = -1  # an id no character has
+PADDING = -1  # an id that no character has
 
 
 class LineDataModule(CharDataModule):
@@ -27,7 +27,7 @@ class LineDataModule(CharDataModule):
 
     The order depends on the number of lines alone, not on `seed`: files are often sorted, and all
     seeds must be measured on the same lines. `split` holds fractions of lines; a split is a matrix
-    (lines, T + 1). Batches are (B, t + 1) int64, t real positions in the longest row of the batch.
+    (lines, T + 1). Batches are (B, t + 1) int64 with t real positions in the batch's longest row.
 
     Raises:
         ValueError: a line too long for `block_size`, no lines, a split without one, or fewer
@@ -53,8 +53,7 @@ class LineDataModule(CharDataModule):
         ids = encode(tokenizer, joined)
         ends = ids.eq(tokenizer.get_vocab()["\n"]).nonzero().flatten().tolist()
         rows = [ids[start : end + 1] for start, end in pairwise(ends)]  # neighbours share an end
-        generator = torch.Generator().manual_seed(random.Random("lines").getrandbits(63))
-        order = torch.randperm(len(rows), generator=generator)
+        order = torch.randperm(len(rows), generator=generator_from("lines"))
         return tokenizer, pad_sequence(rows, batch_first=True, padding_value=PADDING)[order]
 
     def _check(self, total: int) -> None:
@@ -72,12 +71,12 @@ class LineDataModule(CharDataModule):
             )
 
     def characters(self, part: torch.Tensor) -> torch.Tensor:
-        """The targets of a split's lines in a row: their characters and line ends."""
+        """The targets of all lines of a split, joined: their characters and line ends."""
         targets = part[:, 1:]
         return targets[targets != PADDING]
 
     def describe(self) -> str:
-        """One line for the console."""
+        """One line for the console: how many lines of which source."""
         parts = (self.train, self.val, self.test)
         lines = sum(map(len, parts))
         characters = sum(len(self.characters(part)) for part in parts)
@@ -88,33 +87,33 @@ class LineDataModule(CharDataModule):
 
     @property
     def eval_batch_size(self) -> int:
-        """Lines in an evaluation batch: at most 16,384 positions, padding included."""
+        """How many lines an evaluation batch has: at most 16,384 positions, padding included."""
         return max(1, EVAL_CHARACTERS // (self.train.shape[1] - 1))
 
     def spaced(self, ids: torch.Tensor) -> list[torch.Tensor]:
-        """The fixed, evenly spaced lines of a split: `eval_batches` * 16,384 real characters."""
-        length = len(self.characters(ids)) / len(ids)  # of the mean line
+        """Batches of fixed, evenly spaced lines of a split: `eval_batches` * 16,384 characters."""
+        length = len(self.characters(ids)) / len(ids)  # of a line, on average
         return self.whole(spread(ids, round(self.eval_batches * EVAL_CHARACTERS / length)))
 
     def whole(self, ids: torch.Tensor) -> list[torch.Tensor]:
-        """Evaluation batches that read each line of a split once."""
+        """Evaluation batches that hold each line of a split once."""
         batches = torch.split(ids.long(), self.eval_batch_size) if len(ids) else ()
         return [trimmed(batch) for batch in batches]
 
     def windows(self, rank: int = 0) -> RandomRows:
-        """The training micro-batches by number."""
+        """The training micro-batches, by their numbers."""
         return RandomLines(self.train, batch_size=self.batch_size, seed=self.seed, rank=rank)
 
 
 class RandomLines(RandomRows):
-    """Micro-batches of lines, as long as the longest of each batch."""
+    """Micro-batches of random lines, each batch as long as its longest line."""
 
     def __getitem__(self, k: int) -> torch.Tensor:
         return trimmed(super().__getitem__(k))
 
 
 def trimmed(rows: torch.Tensor) -> torch.Tensor:
-    """Without the columns that are padding in every row.
+    """The rows without the columns that are padding in every row.
 
     >>> trimmed(torch.tensor([[0, 3, 0, -1, -1], [0, 5, 6, 0, -1]])).tolist()
     [[0, 3, 0, -1], [0, 5, 6, 0]]

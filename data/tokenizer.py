@@ -1,17 +1,18 @@
-"""A character tokenizer on the `tokenizers` package: one token a Unicode code point.
+"""A character tokenizer on the `tokenizers` package: one token per Unicode code point.
 
 Nothing is normalized, nothing is dropped: `decode(encode(s)) == s` for every string over the
-vocabulary. The package's own encoder is slow at this (0.7 MB/s), so a corpus goes through a lookup
-table that gives the same ids (a test holds the two together).
+vocabulary. The package's own encoder is slow at this (0.7 MB/s), so `encode` uses a lookup table
+that gives the same ids (a test compares the two).
 """
 
-import random
 from typing import Any
 
 import numpy as np
 import torch
 from tokenizers import Regex, Tokenizer, decoders, models, pre_tokenizers
 from torch import nn
+
+from data.seed import generator_from
 
 
 def build_tokenizer(text: str) -> Tokenizer:
@@ -37,7 +38,7 @@ def encode(tokenizer: Tokenizer, text: str) -> torch.Tensor:
         ValueError: characters outside the vocabulary; the message lists them.
     """
     vocabulary = tokenizer.get_vocab()
-    table = np.full(0x110000, -1, dtype=np.int32)  # one entry a code point
+    table = np.full(0x110000, -1, dtype=np.int32)  # one entry per code point
     table[[ord(character) for character in vocabulary]] = list(vocabulary.values())
     ids = table[np.frombuffer(text.encode("utf-32-le", "surrogatepass"), dtype=np.uint32)]
     if (ids < 0).any():
@@ -50,10 +51,9 @@ def encode(tokenizer: Tokenizer, text: str) -> torch.Tensor:
 
 
 def start_ids(tokenizer: Tokenizer, prompt: str) -> torch.Tensor:
-    """The ids that generation goes on from, (1, t), int64.
+    """The ids that generation starts from, (1, t), int64.
 
-    An empty prompt starts after a line end, or, if the vocabulary has none, after its first
-    character.
+    With an empty prompt this is a line end, or the first character of a vocabulary without one.
     """
     vocabulary = tokenizer.get_vocab()
     first = "\n" if "\n" in vocabulary else min(vocabulary)
@@ -63,38 +63,36 @@ def start_ids(tokenizer: Tokenizer, prompt: str) -> torch.Tensor:
 def continue_text(
     net: nn.Module, tokenizer: Tokenizer, prompt: str, max_new_tokens: int, *, seed: int, **how: Any
 ) -> str:
-    """What `net.generate` (in eval mode) writes after the prompt: max_new_tokens characters.
+    """The max_new_tokens characters that a net in eval mode writes after the prompt.
 
     Args:
         net: a model with `generate`.
-        tokenizer: the one it was trained with.
+        tokenizer: the one that the net was trained with.
         prompt: may be empty, see `start_ids`.
         max_new_tokens: how many characters to add.
         seed: any integer; one seed gives one text.
         how: `temperature` and `top_k`.
     """
     start = start_ids(tokenizer, prompt).to(next(net.parameters()).device)
-    ids = net.generate(start, max_new_tokens, generator=sampling(seed), **how)  # type: ignore[operator]
+    generator = generator_from(f"sample {seed}")
+    ids = net.generate(start, max_new_tokens, generator=generator, **how)  # type: ignore[operator]
     return tokenizer.decode(ids[0, start.shape[1] :].tolist())
 
 
 def continue_lines(
     net: nn.Module, tokenizer: Tokenizer, prompt: str, max_new_tokens: int, *, seed: int, **how: Any
 ) -> str:
-    """As `continue_text`, for a net that has seen single lines: it sees its present line only.
+    """As `continue_text`, for a net trained on single lines: it sees its current line only.
 
-    That is the line end before it and what is written of it, also where the prompt has no line end.
+    This is the line end before the line and what the line has so far, also for a prompt without a
+    line end.
     """
     ids = start_ids(tokenizer, f"\n{prompt}").to(next(net.parameters()).device)
-    before, generator = ids.shape[1], sampling(seed)
+    before = ids.shape[1]
+    generator = generator_from(f"sample {seed}")
     line_end = tokenizer.get_vocab()["\n"]
     for _ in range(max_new_tokens):
         start = int(ids[0].eq(line_end).nonzero()[-1])
         line = net.generate(ids[:, start:], 1, generator=generator, **how)  # type: ignore[operator]
         ids = torch.cat([ids, line[:, -1:]], dim=1)
     return tokenizer.decode(ids[0, before:].tolist())
-
-
-def sampling(seed: int) -> torch.Generator:
-    """The source of a text's randomness."""
-    return torch.Generator().manual_seed(random.Random(f"sample {seed}").getrandbits(63))

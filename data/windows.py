@@ -1,31 +1,31 @@
 """Windows of text. Batch k is a pure function of (seed, k, rank), so a run resumes exactly.
 
-The draw of rows from a matrix and their even spacing serve `data/lines.py` too.
+`data/lines.py` uses the same random draw of rows, and the same even spacing.
 
-Legend: N characters of text, B windows a batch, T = block_size. A window has T + 1 ids:
+Legend: N characters of text, B windows per batch, T = block_size. A window has T + 1 ids:
 `window[:-1]` is the input, `window[1:]` the targets.
 """
 
-import random
-
 import torch
 from torch.utils.data import Dataset
+
+from data.seed import generator_from
 
 
 class RandomRows(Dataset[torch.Tensor]):
     """Item k is micro-batch k: B rows of a matrix (n, T + 1) drawn at random, (B, T + 1), int64.
 
-    No state: any k at any time, by any worker, in any order, gives the same rows.
+    It has no state: micro-batch k is the same at any time, in any order and in any worker.
     """
 
     def __init__(self, rows: torch.Tensor, *, batch_size: int, seed: int, rank: int = 0) -> None:
-        self.rows, self.batch_size, self.seed, self.rank = rows, batch_size, seed, rank
+        self.rows = rows
+        self.batch_size = batch_size
+        self.seed = seed
+        self.rank = rank
 
     def __getitem__(self, k: int) -> torch.Tensor:
-        # random.Random hashes a string with SHA-512: stable over processes and versions, unlike
-        # hash()
-        key = random.Random(f"windows {self.seed} {k} {self.rank}").getrandbits(63)
-        generator = torch.Generator().manual_seed(key)
+        generator = generator_from(f"windows {self.seed} {k} {self.rank}")
         drawn = torch.randint(len(self.rows), (self.batch_size,), generator=generator)
         return self.rows[drawn].long()
 
@@ -57,7 +57,7 @@ def whole(ids: torch.Tensor, block_size: int, batch_size: int) -> list[torch.Ten
 def evenly_spaced(
     ids: torch.Tensor, block_size: int, batch_size: int, batches: int
 ) -> list[torch.Tensor]:
-    """At most `batches` batches of whole windows, evenly spread and not overlapping."""
+    """At most `batches` batches of whole windows, evenly spread and without overlap."""
     windows = ids.unfold(0, block_size + 1, block_size)
     return list(torch.split(spread(windows, batches * batch_size).long(), batch_size))
 

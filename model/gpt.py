@@ -1,18 +1,22 @@
 """A decoder-only character transformer in the style of nanoGPT; the norms come in as arguments.
 
 Sources: Vaswani et al. 2017 (https://arxiv.org/abs/1706.03762), Radford et al. 2019 (GPT-2). Each
-block adds F, its attention and then its MLP, to the residual stream x. `placement` says where the
-norms N stand, and whether one follows the last block:
+block adds two branches F to the residual stream x, its attention and then its MLP. `placement` says
+where the norms N are, and whether a final norm follows the last block:
 
-    pre       x + F(N(x))         yes   Xiong et al. 2020, https://arxiv.org/abs/2002.04745
-    post      N(x + F(x))         no    Vaswani et al. 2017
-    sandwich  x + N2(F(N(x)))     yes   Peri-LN, Kim et al. 2025, https://arxiv.org/abs/2502.02732
-    out       x + N(F(x))         yes   OLMo 2, 2025, https://arxiv.org/abs/2501.00656
-    deepnorm  N(alpha x + F(x))   no    DeepNet, Wang et al. 2022, https://arxiv.org/abs/2203.00555
+    placement  block              final norm
+    pre        x + F(N(x))        yes  Xiong et al. 2020, https://arxiv.org/abs/2002.04745
+    post       N(x + F(x))        no   Vaswani et al. 2017
+    sandwich   x + N2(F(N(x)))    yes  Peri-LN, Kim et al. 2025, https://arxiv.org/abs/2502.02732
+    out        x + N(F(x))        yes  OLMo 2, 2025, https://arxiv.org/abs/2501.00656
+    deepnorm   N(alpha x + F(x))  no   DeepNet, Wang et al. 2022, https://arxiv.org/abs/2203.00555
 
-alpha = (2 n_layer)^(1/4). `residual_gate`, a learned factor on F (on N2 or N of F): `rezero`, one a
-block, from 0 (Bachlechner et al. 2020, https://arxiv.org/abs/2003.04887); `skipinit`, one a branch,
-from 1 / sqrt(2 n_layer) (De, Smith 2020, https://arxiv.org/abs/2002.10444).
+where alpha = (2 n_layer)^(1/4). `residual_gate` multiplies each branch (after N2, and after N in
+`out`) by a learned number:
+
+    rezero     one per block, starts at 0: Bachlechner et al. 2020, https://arxiv.org/abs/2003.04887
+    skipinit   one per branch, starts at 1 / sqrt(2 n_layer): De, Smith 2020,
+               https://arxiv.org/abs/2002.10444
 
 Legend: B batch, T time, C channels (n_embd), H heads, D head size, V vocabulary.
 """
@@ -40,14 +44,15 @@ class Attention(nn.Module):
         self, n_embd: int, n_head: int, dropout: float, bias: bool, qk_norm: Norm | None
     ) -> None:
         super().__init__()
-        self.n_head, self.dropout = n_head, dropout
+        self.n_head = n_head
+        self.dropout = dropout
         self.qkv = nn.Linear(n_embd, 3 * n_embd, bias=bias)
         self.proj = nn.Linear(n_embd, n_embd, bias=bias)
         self.q_norm = None if qk_norm is None else qk_norm(n_embd // n_head)
         self.k_norm = None if qk_norm is None else qk_norm(n_embd // n_head)
 
     def forward(self, x: torch.Tensor, mask: torch.Tensor | None = None) -> torch.Tensor:
-        """Mix each token with those before it; so no real token sees padding on the right."""
+        """Mix each token with those before it, so that no real token sees padding on the right."""
         B, T, C = x.shape
         q, k, v = self.qkv(x).view(B, T, 3, self.n_head, C // self.n_head).unbind(2)  # (B, T, H, D)
         if self.q_norm is not None and self.k_norm is not None:
@@ -69,7 +74,7 @@ class MLP(nn.Module):
         self.proj = nn.Linear(4 * n_embd, n_embd, bias=bias)
 
     def forward(self, x: torch.Tensor, mask: torch.Tensor | None = None) -> torch.Tensor:
-        """Transform each token on its own; so no use for `mask`."""
+        """Transform each token on its own, so that `mask` is not needed."""
         return F.dropout(self.proj(F.gelu(self.fc(x))), self.dropout, self.training)
 
 
@@ -86,19 +91,23 @@ class Block(nn.Module):
         residual_gate: str,
     ) -> None:
         super().__init__()
-        self.placement, self.alpha = placement, (2 * n_layer) ** 0.25
+        attention, mlp = branches
         attention_norm, mlp_norm = norms
-        self.attention_norm, self.attention = attention_norm(n_embd), branches[0]
-        self.mlp_norm, self.mlp = mlp_norm(n_embd), branches[1]
         sandwich = placement == "sandwich"
+        self.placement = placement
+        self.alpha = (2 * n_layer) ** 0.25
+        self.attention_norm = attention_norm(n_embd)
+        self.attention = attention
+        self.mlp_norm = mlp_norm(n_embd)
+        self.mlp = mlp
         self.attention_out_norm = attention_norm(n_embd) if sandwich else None
         self.mlp_out_norm = mlp_norm(n_embd) if sandwich else None
         starts = {"none": [], "rezero": [0.0], "skipinit": 2 * [(2 * n_layer) ** -0.5]}
         self.gates = nn.ParameterList(torch.tensor(start) for start in starts[residual_gate])
 
     def forward(self, x: torch.Tensor, mask: torch.Tensor | None = None) -> torch.Tensor:
-        """The formulas at the top of this file."""
-        gates = tuple(self.gates) or (None,)  # the first is attention's, the last the MLP's
+        """Compute the formulas at the top of this file."""
+        gates = tuple(self.gates) or (None,)  # the first is for attention, the last for the MLP
         for branch, norm, out_norm, gate in (
             (self.attention, self.attention_norm, self.attention_out_norm, gates[0]),
             (self.mlp, self.mlp_norm, self.mlp_out_norm, gates[-1]),
@@ -112,23 +121,30 @@ class Block(nn.Module):
         return x
 
 
+def seed_from(text: str) -> int:
+    """A seed made from a text, the same in every process and version, which `hash` is not."""
+    return random.Random(text).getrandbits(63)  # it hashes the text with SHA-512
+
+
 @torch.no_grad()
 def check_token_wise(norm: Norm, dim: int) -> None:
-    """Refuse a norm on q and k that keeps statistics, mixes tokens (tried), or fails on them."""
+    """Refuse a norm for q and k that keeps statistics, fails on them, or lets tokens mix."""
     draw = torch.Generator().manual_seed(0)
     x, y = torch.randn(2, 2, 3, 2, dim, generator=draw, dtype=torch.float64)  # each (B, T, H, D)
-    mask, fault = torch.ones(2, 3, dtype=torch.bool), ""
+    mask = torch.ones(2, 3, dtype=torch.bool)
+    fault = ""
     try:
         probe = norm(dim).double()
         fault = "keeps statistics" if any(True for _ in probe.buffers()) else ""
-        for token in ((0, 0), (1, 2)):  # stays, while others change
+        for token in ((0, 0), (1, 2)):  # stays the same while all others change
             y[token] = x[token]
             change = probe(x, mask)[token] - probe(y, mask)[token]
             fault = fault or ("" if change.abs().max() <= 1e-9 else "mixes tokens")
     except Exception as error:
         fault = fault or f"fails: {' '.join(str(error).split())}"
     if fault:
-        raise ValueError(f"model.qk_norm must take each token alone, this {fault}; use rmsnorm")
+        wanted = "model.qk_norm must take each token alone"
+        raise ValueError(f"{wanted}, but this norm {fault}; use rmsnorm")
 
 
 class GPT(nn.Module):
@@ -137,22 +153,22 @@ class GPT(nn.Module):
     Args:
         norm: called as `norm(n_embd)` once for each site, so no two sites share a module.
         placement, residual_gate: see the top of this file.
-        init: `nanogpt`: N(0, 0.02), residual projections over sqrt(2 n_layer). `xavier`: variance
-            2 / (fan in + fan out) for each matrix (Q, K and V count as three), embeddings 1 /
-            n_embd. With `placement=deepnorm` always `xavier`, and all but Q and K (8 n_layer)^(1/4)
-            times smaller.
-        embed_scale: a factor on the embeddings, or the start of a learned one (learn_embed_scale).
-            Norms rescale their input; without one the scale matters.
-        attention_norm, mlp_norm, final_norm: norms for these sites instead of the common one. A
-            final_norm also stands where the placement has none.
-        embedding_norm: a norm on the scaled embeddings.
-        qk_norm: called as `qk_norm(D)`, a norm on q and one on k, each (B, T, H, D).
+        init: `nanogpt` draws from N(0, 0.02), and divides the residual projections by
+            sqrt(2 n_layer). `xavier` has variance 2 / (fan in + fan out) for each matrix (Q, K and
+            V count as three) and 1 / n_embd for embeddings. `placement=deepnorm` always uses
+            `xavier`, with all linear layers but Q and K (8 n_layer)^(1/4) times smaller.
+        embed_scale: a factor on the embeddings, or with learn_embed_scale the start of a learned
+            factor. Norms rescale their input; without a norm the scale matters.
+        attention_norm, mlp_norm, final_norm: norms for these sites instead of `norm`; final_norm
+            also where the placement has no final norm.
+        embedding_norm: a norm on the scaled embeddings, else there is none.
+        qk_norm: called as `qk_norm(D)` for a norm on q and one on k, each (B, T, H, D).
         seed: of the initial weights. Each parameter has its own generator, seeded by (seed, name),
-            so two models with other norms, sites, placements or gates share their other weights to
+            so models with different norms, sites, placements or gates share their other weights to
             the bit, up to deepnorm's factors.
 
     Raises:
-        ValueError: a size, option or norm that cannot be.
+        ValueError: a size, option or norm is invalid.
     """
 
     def __init__(
@@ -191,8 +207,9 @@ class GPT(nn.Module):
                 raise ValueError(f"model.{key}={value} is not known; use {known}")
         if qk_norm is not None:
             check_token_wise(qk_norm, n_embd // n_head)
-        self.block_size, self.dropout = block_size, dropout
-        torch.manual_seed(random.Random(f"norms {seed}").getrandbits(63))  # a norm may draw
+        self.block_size = block_size
+        self.dropout = dropout
+        torch.manual_seed(seed_from(f"norms {seed}"))  # a norm may draw its parameters
         self.token_embedding = nn.Embedding(vocab_size, n_embd)
         self.position_embedding = nn.Embedding(block_size, n_embd)
         self.embed_scale: float | nn.Parameter = embed_scale
@@ -211,7 +228,7 @@ class GPT(nn.Module):
 
     @torch.no_grad()
     def _init_weights(self, init: str, deepnorm: bool, n_layer: int, seed: int) -> None:
-        """The one place where weights get their start; norms keep the one they were built with."""
+        """Draw the initial value of every weight but those of norms, which have theirs already."""
         for name, module in self.named_modules():
             if not isinstance(module, nn.Linear | nn.Embedding) or "norm" in name:
                 continue
@@ -222,9 +239,7 @@ class GPT(nn.Module):
             else:
                 fan_out = module.in_features if name.endswith("qkv") else module.out_features
                 std = math.sqrt(2 / (module.in_features + fan_out))
-            # random.Random hashes a string with SHA-512: unlike hash(), stable over processes
-            key = random.Random(f"init {seed} {name}.weight").getrandbits(63)
-            generator = torch.Generator().manual_seed(key)
+            generator = torch.Generator().manual_seed(seed_from(f"init {seed} {name}.weight"))
             module.weight.copy_(std * torch.randn(module.weight.shape, generator=generator))
             if isinstance(module, nn.Linear) and deepnorm:
                 but_q_and_k = slice(2 * module.in_features if name.endswith("qkv") else 0, None)
@@ -233,12 +248,15 @@ class GPT(nn.Module):
                 module.bias.zero_()
 
     def forward(self, idx: torch.Tensor, mask: torch.Tensor | None = None) -> torch.Tensor:
-        """Logits of the next character at each position.
+        """Compute the logits (B, T, V) of the next character at each position.
 
         Args:
             idx: (B, T) ids, T at most block_size.
             mask: (B, T), True = a real token, padding on the right. Only norms that average over
                 tokens use it.
+
+        Raises:
+            ValueError: more than block_size ids.
         """
         T = idx.shape[1]
         if T > self.block_size:
@@ -265,11 +283,11 @@ class GPT(nn.Module):
         top_k: int | None = None,
         generator: torch.Generator | None = None,
     ) -> torch.Tensor:
-        """Continue idx (B, T) to (B, T + max_new_tokens), in the mode (train or eval) that is set.
+        """Continue idx (B, T) to (B, T + max_new_tokens) in the current mode, train or eval.
 
-        The model sees the last block_size ids. A temperature below 1 keeps to likely characters, 0
-        takes the likeliest; top_k draws from the k likeliest only; the generator is apart from
-        training's.
+        The model sees the last block_size ids. A temperature below 1 makes likely characters
+        likelier, 0 takes the likeliest; top_k draws from the k likeliest only. Random numbers come
+        from the generator, so that sampling does not change training's.
 
         Raises:
             ValueError: a negative temperature or a top_k below 1.

@@ -1,7 +1,6 @@
 """Nets at initialization (at_init.py): two figures and the tables, from at_init.csv."""
 
 import io
-import os
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -17,6 +16,7 @@ from report.cells import NOTHING, Table
 from report.console import rich_table
 from report.draw import INK, STYLE, Drawn, Look, finish, looks, plain_numbers
 from run.files import replace_file
+from run.folder import shown
 
 ANY = "any"  # all placements are one net, as without norms
 LOOKS = {**looks(["pre", "post", "sandwich", "out", "deepnorm"]), ANY: Look(INK, "-", "o")}
@@ -37,21 +37,20 @@ def report(folder: Path) -> str:
     for init, part in cells.groupby("init", sort=False):
         out.print(rich_table(table(str(init), part)))
         out.print()
-    near = Path(os.path.relpath(folder))
-    shown = near if near.parts[0] != ".." else folder
     out.print(
-        "gradient  its norm, for the last block's second MLP matrix, in nets of L blocks\n"
-        "L^p       the power of L that it goes with; 1 / sqrt(L) is p = -0.5\n"
+        "gradient  norm of the gradient of the last block's second MLP matrix, in nets of L blocks\n"
+        "L^p       the power of L that the gradient follows; 1 / sqrt(L) is p = -0.5\n"
         "RMS       root mean square of the residual stream of the deepest net, by blocks passed\n"
         "±         half of the distance between the lowest and the highest seed\n"
-        f"folder    {shown}: at_init.csv, gradient.svg, activations.svg"
+        f"folder    {shown(folder)}: at_init.csv, gradient.svg, activations.svg"
     )
     return "\n".join(line.rstrip() for line in text.getvalue().splitlines())
 
 
 def spread(values: pd.Series) -> str:
     """The mean over seeds, and half of the distance between the lowest and the highest."""
-    mean, half = values.mean(), (values.max() - values.min()) / 2
+    mean = values.mean()
+    half = (values.max() - values.min()) / 2
     return f"{short(mean)} ±{half / mean:.0%}" if half > 0 else short(mean)
 
 
@@ -61,10 +60,11 @@ def short(x: float) -> str:
 
 
 def exponent(slope: pd.Series) -> str:
-    """That of `gradient ~ L^p`, with half of the distance between its lowest and highest seed."""
+    """The p of `gradient ~ L^p`, with half of the distance between its lowest and highest seed."""
     if slope.empty:
         return NOTHING
-    return f"{slope.mean():+.2f}" + (f" ±{np.ptp(slope) / 2:.2f}" if len(slope) > 1 else "")
+    spread_of_seeds = f" ±{np.ptp(slope) / 2:.2f}" if len(slope) > 1 else ""
+    return f"{slope.mean():+.2f}{spread_of_seeds}"
 
 
 def power(part: pd.DataFrame) -> pd.Series:
@@ -76,8 +76,9 @@ def power(part: pd.DataFrame) -> pd.Series:
 
 
 def table(init: str, part: pd.DataFrame) -> Table:
-    """One row a norm and placement."""
-    depths, deepest = sorted(set(part.n_layer)), part.n_layer.max()
+    """The table of one initialization, with one row per norm and placement."""
+    depths = sorted(set(part.n_layer))
+    deepest = depths[-1]
     layers = {"embeddings": 0, "first block": 1, "last block": deepest}
     rows = []
     for (norm, placement), cell in part.groupby(["norm", "placement"], sort=False):
@@ -122,8 +123,9 @@ def activations(cells: pd.DataFrame) -> Drawn:
 
 
 def grid(seen: pd.DataFrame, x: str, y: str) -> tuple[Figure, Iterator[tuple[Axes, pd.DataFrame]]]:
-    """A row of axes a norm, a column an initialization, one scale; and what belongs in each."""
-    norms, inits = list(seen.norm.unique()), list(seen.init.unique())
+    """Axes in one row per norm and one column per initialization, and the data of each."""
+    norms = list(seen.norm.unique())
+    inits = list(seen.init.unique())
     size = (1 + 3.1 * len(inits), 1 + 1.9 * len(norms))
     figure = Figure(figsize=size, layout="constrained")
     axes = figure.subplots(len(norms), len(inits), sharex=True, sharey="row", squeeze=False)
@@ -147,7 +149,7 @@ def grid(seen: pd.DataFrame, x: str, y: str) -> tuple[Figure, Iterator[tuple[Axe
 
 
 def lines(axes: Axes, part: pd.DataFrame, x: str) -> None:
-    """One line a placement, the band between its seeds."""
+    """Draw one line per placement, and the band between its seeds."""
     for placement, cell in part.groupby("placement", sort=False):
         look = LOOKS[str(placement)]
         values = cell.groupby(x).value
@@ -161,7 +163,7 @@ def lines(axes: Axes, part: pd.DataFrame, x: str) -> None:
 
 
 def finished(figure: Figure, name: str, title: str) -> Drawn:
-    """The figure with plain numbers and one legend for all."""
+    """Finish a figure: plain numbers, one legend for all axes."""
     for panel in figure.axes:
         low, high = panel.get_ylim()
         if high < 50 * low:
@@ -170,7 +172,8 @@ def finished(figure: Figure, name: str, title: str) -> Drawn:
         panel.minorticks_off()
     found = [panel.get_legend_handles_labels() for panel in figure.axes]
     entries = {label: handle for pair in found for handle, label in zip(*pair, strict=True)}
-    entries |= {GUIDE: entries.pop(GUIDE)} if GUIDE in entries else {}  # the last
+    if GUIDE in entries:  # the last one
+        entries[GUIDE] = entries.pop(GUIDE)
     columns = 6 if figure.get_figwidth() > 7 else 3
     figure.legend(entries.values(), entries, loc="outside lower center", ncols=columns, fontsize=10)
     return finish(figure, name, title, SPREAD)

@@ -7,6 +7,8 @@ from typing import Any
 import lightning.pytorch as pl
 import torch
 
+from model.steps import completes_step
+
 
 class Clock(pl.Callback):
     """Counts the seconds of training over all legs, without evaluations, and logs the speed.
@@ -44,9 +46,10 @@ class Clock(pl.Callback):
     ) -> None:
         """Count a micro-batch (B, T + 1) without its padding (-1); log at the curves' points."""
         self.tokens += int((batch[:, 1:] >= 0).sum())
+        if not completes_step(trainer, batch_idx):
+            return
         step = trainer.global_step
-        logs = step % lit.log_every == 0 or step == trainer.max_steps  # type: ignore[operator]
-        if (batch_idx + 1) % trainer.accumulate_grad_batches == 0 and logs:
+        if step % lit.log_every == 0 or step == trainer.max_steps:  # type: ignore[operator]
             self._count()
             seconds = self.seconds - self._logged[0]
             tokens = self.tokens - self._logged[1]

@@ -10,6 +10,7 @@ import lightning.pytorch as pl
 import torch
 from lightning.pytorch.utilities.exceptions import SIGTERMException
 
+from model.causality import is_causal
 from model.probes.batch_statistics import final_readings
 from run.checkpoint import Checkpoint
 from run.clock import Clock
@@ -61,7 +62,7 @@ def measured(
 
     A norm's warm-up may leak where the rest of training does not, so causality is measured twice.
     """
-    causal_at_end = lit.is_causal(data.windows()[0][:4].to(lit.device))
+    causal_at_end = is_causal(lit.net, data.windows()[0].to(lit.device))
     tokens = [getattr(module, "tokens_per_statistic", 0) for module in lit.net.modules()]
     params = {name: p.numel() for name, p in lit.net.named_parameters()}
     in_norms = [name for name in params if any(part.endswith("norm") for part in name.split("."))]

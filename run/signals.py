@@ -10,6 +10,8 @@ from typing import Any
 import lightning.pytorch as pl
 import torch
 
+from model.steps import completes_step
+
 
 class StopOnSignal(pl.Callback):
     """Lets SIGINT and SIGTERM end training after the optimizer step and a due evaluation.
@@ -65,7 +67,7 @@ class StopOnSignal(pl.Callback):
         batch_idx: int,
     ) -> None:
         """Hand a noted signal on when the step is complete."""
-        complete = (batch_idx + 1) % trainer.accumulate_grad_batches == 0
+        complete = completes_step(trainer, batch_idx)
         if self.received is not None and complete and callable(self.lightning):
             self.lightning(signal.SIGTERM, None)
 

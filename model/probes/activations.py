@@ -1,7 +1,9 @@
 """Activations: how large they are, how they spread and what dies, on one fixed validation batch.
 
-In eval mode, in the trainer's precision; statistics in float32 or better, over real positions only.
-Every series is defined in docs/probes.md. Legend: B batch, T time, C channels, V vocabulary.
+They are measured in eval mode and in the trainer's precision; statistics are in float32 or better,
+over real positions only. Every series is defined in docs/probes.md.
+
+Legend: B batch, T time, C channels, V vocabulary.
 """
 
 import math
@@ -14,67 +16,43 @@ import torch
 from torch import nn
 from torch.nn import functional as F
 
-from model.lit import PADDING, LitGPT, logits_of
+from model.lit import PADDING, LitGPT
 from model.probes.attention import attention_statistics
-from model.probes.schedule import due, fixed_batch
+from model.probes.probe import Probe, fixed_batch, look
 from model.probes.series import series
 from model.probes.weights import wide
 from model.sites import sites
+from model.steps import due
 
-DEAD = 1e-3  # a GELU's output below this, for every token of the batch
+DEAD = 1e-3  # a hidden unit is dead if its GELU stays below this for every token of the batch
 
 Values = dict[str, torch.Tensor]
-Look = Callable[[torch.Tensor, torch.Tensor, torch.Tensor], Values]  # input, output, real
+Measure = Callable[[torch.Tensor, torch.Tensor, torch.Tensor], Values]  # of input, output, real
 
 
-class Activations(pl.Callback):
-    """Logs the activations of the net as a due step left it; hooks are there only meanwhile.
+class Activations(Probe):
+    """Logs the activations of the net as a due step left it; hooks exist only meanwhile.
 
     Args:
-        every: optimizer steps between two looks; also at the first and the last step.
+        every: optimizer steps between two measurements; the first and the last step count, too.
     """
 
     def __init__(self, every: int) -> None:
         self.every = every
 
-    def on_train_start(self, trainer: pl.Trainer, lit: pl.LightningModule) -> None:
-        """The batch is the same at each look."""
-        self.batch = fixed_batch(trainer)
-
-    def on_train_batch_end(
-        self,
-        trainer: pl.Trainer,
-        lit: pl.LightningModule,
-        outputs: Any,
-        batch: torch.Tensor,
-        batch_idx: int,
-    ) -> None:
-        """Look, when the step that this micro-batch completed is due."""
-        complete = (batch_idx + 1) % trainer.accumulate_grad_batches == 0
-        if complete and due(trainer.global_step, self.every, trainer.max_steps):
-            assert isinstance(lit, LitGPT)
+    def after_step(self, trainer: pl.Trainer, lit: LitGPT) -> None:
+        """Measure and log, if the step is due."""
+        if due(trainer.global_step, self.every, trainer.max_steps):
             with trainer.precision_plugin.forward_context():
-                values = measure(lit.net, self.batch)
+                values = measure(lit.net, fixed_batch(trainer))
             lit.log_now(values)
 
 
 @torch.no_grad()
 def measure(net: nn.Module, batch: torch.Tensor) -> dict[str, float]:
-    """All statistics of a batch (B, T + 1) in eval mode; the mode is put back, hooks are removed.
-
-    It is the uncompiled forward that runs: compiled code does not see hooks that came later.
-    """
-    real = batch[:, 1:] != PADDING
+    """All statistics of a batch (B, T + 1) in eval mode."""
     values: Values = {}
-    training = net.training
-    hooks = watch(net, real, values)
-    net.eval()
-    try:
-        logits = selected(logits_of(net.forward, batch[:, :-1], real), real)  # (N, V)
-    finally:
-        net.train(training)
-        for hook in hooks:
-            hook.remove()
+    logits = wide(look(net, batch, watch(net, batch[:, 1:] != PADDING, values)))  # (N, V)
     values["probe/logits_rms"] = rms(logits)
     values["probe/log_z"] = logits.logsumexp(-1).mean()
     numbers = torch.stack(list(values.values())).tolist()
@@ -82,26 +60,27 @@ def measure(net: nn.Module, batch: torch.Tensor) -> dict[str, float]:
 
 
 def watch(net: Any, real: torch.Tensor, values: Values) -> list[Any]:
-    """Hooks that write to `values` what a forward pass on positions `real` (B, T) shows."""
+    """Hooks that write the statistics of a forward pass on positions `real` (B, T) to `values`."""
 
-    def hook(module: nn.Module, look: Look) -> Any:
-        return module.register_forward_hook(lambda _, xs, y: values.update(look(xs[0], y, real)))
+    def hook(module: nn.Module, of: Measure) -> Any:
+        return module.register_forward_hook(lambda _, xs, y: values.update(of(xs[0], y, real)))
 
     hooks = [hook(norm, partial(at_norm, name, norm)) for name, norm in sites(net).items()]
     for n, block in enumerate(net.blocks):
-        hooks += [hook(block, partial(at_block, n)), hook(block.mlp.fc, partial(at_gelu, n))]
+        hooks.append(hook(block, partial(at_block, n)))
+        hooks.append(hook(block.mlp.fc, partial(at_gelu, n)))
         hooks += watch_attention(n, block.attention, real, values)
     return hooks
 
 
 def watch_attention(n: int, attention: Any, real: torch.Tensor, values: Values) -> list[Any]:
-    """Hooks that catch q and k (B, T, H, D) and look at them when the attention is through."""
+    """Hooks that catch q and k (B, T, H, D) and measure them when the attention is done."""
     caught: Values = {}
 
     def split(_: nn.Module, xs: Any, y: torch.Tensor) -> None:
         caught["q"], caught["k"], _v = y.unflatten(-1, (3, attention.n_head, -1)).unbind(2)
 
-    def look(*_: Any) -> None:
+    def finish(*_: Any) -> None:
         q, k = wide(caught.pop("q")), wide(caught.pop("k"))
         for what, value in attention_statistics(q, k, real).items():
             values[series(what, f"blocks.{n}")] = value
@@ -110,12 +89,13 @@ def watch_attention(n: int, attention: Any, real: torch.Tensor, values: Values) 
     for part, norm in (("q", attention.q_norm), ("k", attention.k_norm)):
         if norm is not None:
             hooks.append(norm.register_forward_hook(lambda _, xs, y, p=part: caught.update({p: y})))
-    return [*hooks, attention.register_forward_hook(look)]
+    return [*hooks, attention.register_forward_hook(finish)]
 
 
 def at_norm(name: str, norm: Any, x: torch.Tensor, y: torch.Tensor, real: torch.Tensor) -> Values:
-    """A norm's input x and output y, (B, T, ...); more of one that can say where it saturates."""
-    x, y = selected(x, real), selected(y, real)
+    """Of a norm's input x and output y, (B, T, ...); more if the norm knows where it saturates."""
+    x = selected(x, real)
+    y = selected(y, real)
     mean = x.mean()
     std = rms(x - mean)  # torch.var_mean takes five times as long
     values = {"input_mean": mean, "input_std": std, "output_rms": rms(y)}
@@ -127,27 +107,27 @@ def at_norm(name: str, norm: Any, x: torch.Tensor, y: torch.Tensor, real: torch.
 
 
 def at_block(n: int, x: torch.Tensor, y: torch.Tensor, real: torch.Tensor) -> Values:
-    """Block n's input x and output y (B, T, C): the residual stream."""
+    """Of the residual stream: block n's output y (B, T, C), and the input x of the first block."""
     values = {}
-    for place, z in ((n, x), (n + 1, y)) if n == 0 else ((n + 1, y),):
+    for blocks, z in ((n, x), (n + 1, y)) if n == 0 else ((n + 1, y),):
         z = selected(z, real)
-        values[f"probe/residual_rms/{place}"] = rms(z)
-        values[f"probe/residual_peak/{place}"] = torch.linalg.vector_norm(z, math.inf) / rms(z)
+        values[f"probe/residual_rms/{blocks}"] = rms(z)
+        values[f"probe/residual_peak/{blocks}"] = torch.linalg.vector_norm(z, math.inf) / rms(z)
     return values
 
 
 def at_gelu(n: int, x: torch.Tensor, z: torch.Tensor, real: torch.Tensor) -> Values:
-    """Share of block n's hidden units, z (B, T, 4 C) before the GELU, that are dead."""
+    """The share of block n's hidden units, z (B, T, 4 C) before the GELU, that are dead."""
     most = torch.linalg.vector_norm(F.gelu(selected(z, real)), math.inf, dim=0)  # (4 C,)
     return {f"probe/dead_gelu/{n}": wide(most < DEAD).mean()}
 
 
 def selected(x: torch.Tensor, real: torch.Tensor) -> torch.Tensor:
-    """The real positions of x (B, T, ...): (N, ...)."""
+    """The N real positions of x (B, T, ...): (N, ...), in float32 or better."""
     return wide(x[real])
 
 
 def rms(x: torch.Tensor) -> torch.Tensor:
-    """Root mean square of all numbers."""
+    """The root mean square of all numbers."""
     norm: torch.Tensor = torch.linalg.vector_norm(x)
     return norm / math.sqrt(x.numel())

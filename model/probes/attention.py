@@ -1,4 +1,4 @@
-"""What attention does with its queries and keys: how large its logits get, how much it spreads.
+"""Attention's queries and keys: how large their logits are, and how widely they spread attention.
 
 Legend: B batch, T time, H heads, D head size. t counts from 1: position t sees t positions.
 """
@@ -7,22 +7,23 @@ import math
 
 import torch
 
-LOGITS = 2**20  # numbers held at a time: 4 MB, whatever batch and block size are
+LOGITS = 2**20  # numbers in memory at a time: 4 MB, whatever batch and block size are
 
 
 def attention_statistics(
     q: torch.Tensor, k: torch.Tensor, real: torch.Tensor
 ) -> dict[str, torch.Tensor]:
-    """Largest logit and mean relative entropy of causal attention, as the net's own kernel has it.
+    """The largest logit and the mean relative entropy of causal attention, as GPT computes it.
 
-    Logits are q_t k_s / sqrt(D) for s <= t; entropy is -sum_s p_ts ln p_ts with p their softmax,
-    over ln t, its most: 1 looks at all of the past alike, 0 at one position. It is the mean over
-    rows, heads and real positions from t = 2 on, and left out where there are none.
+    Logits are q_t k_s / sqrt(D) for s <= t. The entropy -sum_s p_ts ln p_ts, p being their softmax,
+    is divided by its maximum ln t: 1 means equal attention to all of the past, 0 to one position.
+    It is the mean over rows, heads and real positions from t = 2 on, left out if there are none.
 
     Args:
         q: queries (B, T, H, D), as they enter the product.
         k: keys, likewise.
-        real: (B, T) bool, no padding; padding is on the right, so real positions see none.
+        real: (B, T) bool, True where there is no padding; real positions see no padding, since it
+            is on the right.
     """
     T, H, D = q.shape[1:]
     t = torch.arange(1, T + 1, device=q.device)

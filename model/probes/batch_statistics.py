@@ -1,13 +1,13 @@
 """Norms with batch statistics: how far the batch's are from the running ones, and what that does.
 
-Three probes, only where the net has such norms (model/running_statistics.py): the distance itself at each
-site (TID), the loss with the statistics taken in three ways, and **the leak**: how much the text
-that is to be predicted helps to predict it. All of it is worked out on copies of the net.
+Three things are measured, for nets with such norms only (model/running_statistics.py): the distance
+itself at each site (TID), the loss with the statistics taken in three ways, and **the leak**: how
+much the text that is to be predicted helps to predict it. All are measured on copies of the net.
 
-The difference between the losses in train and eval mode is *not* the leak. It also holds what the
-running statistics do wrong, which is often more, and of the other sign.
+The difference between the losses in train and eval mode is *not* the leak. It also holds the error
+of the running statistics, which is often larger and of the other sign.
 
-Legend: B batch, T time, C channels, V vocabulary. A batch is (B, T + 1) ids. Losses are in nats a
+Legend: B batch, T time, C channels, V vocabulary. A batch is (B, T + 1) ids. Losses are in nats per
 character.
 """
 
@@ -22,26 +22,29 @@ import torch
 from torch import nn
 from torch.nn import functional as F
 
-from model.lit import PADDING, logits_of
-from model.probes.schedule import due, fixed_batch
+from model.lit import PADDING, LitGPT, logits_of
+from model.probes.probe import Probe, fixed_batch
 from model.probes.series import series
 from model.running_statistics import batch_mode, reestimate, with_statistics
 from model.sites import sites
+from model.steps import completes_step, due, evaluation_due
 
 Losses = Callable[[nn.Module, torch.Tensor, torch.Tensor], torch.Tensor]
 CUTS = 8  # positions at which the leak is measured
-BATCHES = 20  # training batches that statistics are re-estimated over while training
-FINAL_BATCHES = 50  # at the end
+BATCHES = 20  # training batches over which statistics are re-estimated while training
+FINAL_BATCHES = 50  # the same at the end
 FINAL_LEAKS = 16  # training batches whose leak is measured at the end
 
 
-class BatchStatistics(pl.Callback):
-    """TID while training; the loss read three ways and the leak at evaluations.
+class BatchStatistics(Probe):
+    """Logs TID at due steps, and the loss read three ways and the leak at evaluations.
 
     Args:
-        every: optimizer steps between two looks at the TID; also the first and the last step.
-        read_every: optimizer steps. The losses and the leak are read at the first evaluation at or
-            after each multiple, and at the last one. They take the time of some 10 steps.
+        every: optimizer steps between two measurements of the TID; the first and the last step
+            count, too.
+        read_every: the losses and the leak are read at the first evaluation at or after each
+            multiple of so many optimizer steps, and at the last one. They take the time of about 10
+            steps.
 
     Raises:
         ValueError: a `read_every` below 1.
@@ -49,35 +52,31 @@ class BatchStatistics(pl.Callback):
 
     def __init__(self, every: int, read_every: int) -> None:
         if read_every < 1:
-            raise ValueError(f"read_every={read_every} of batch_statistics must be at least 1 step")
-        self.every, self.read_every = every, read_every
+            key = "probes.callbacks.batch_statistics.read_every"
+            raise ValueError(f"{key}={read_every} must be at least 1 step")
+        self.every = every
+        self.read_every = read_every
         self.found: dict[str, float] = {}
 
     def on_train_batch_start(
-        self, trainer: pl.Trainer, lit: pl.LightningModule, batch: torch.Tensor, batch_idx: int
+        self, trainer: pl.Trainer, lit: Any, batch: torch.Tensor, batch_idx: int
     ) -> None:
-        """Look at the micro-batch that completes a step, before the net sees it."""
+        """Measure on the micro-batch that completes a due step, before the net sees it."""
         self.found = {}
-        completes = (batch_idx + 1) % trainer.accumulate_grad_batches == 0
-        if not completes or not due(trainer.global_step + 1, self.every, trainer.max_steps):
-            return
-        if with_statistics(lit.net):  # type: ignore[arg-type]
+        upcoming = due(trainer.global_step + 1, self.every, trainer.max_steps)
+        if upcoming and completes_step(trainer, batch_idx) and with_statistics(lit.net):
             with copied(lit) as net:
                 lit.on_train_batch_start(batch, batch_idx)  # the dropout that training will have
                 self.found = discrepancies(net.train(), batch)
 
-    def on_train_batch_end(self, trainer: pl.Trainer, lit: pl.LightningModule, *_: Any) -> None:
+    def after_step(self, trainer: pl.Trainer, lit: LitGPT) -> None:
         """Log what was found, at the step that is now done."""
         if self.found:
-            lit.log_now(self.found)  # type: ignore[operator]
+            lit.log_now(self.found)
 
-    def on_validation_epoch_end(self, trainer: pl.Trainer, lit: pl.LightningModule) -> None:
-        """Read the losses and the leak (before the checkpoint: a resumed run has them, once)."""
-        if trainer.sanity_checking or not with_statistics(lit.net):  # type: ignore[arg-type]
-            return
-        step, between = trainer.global_step, int(trainer.val_check_interval)
-        before = step - between // trainer.accumulate_grad_batches  # the evaluation before this
-        if step // self.read_every == before // self.read_every and step != trainer.max_steps:
+    def on_validation_epoch_end(self, trainer: pl.Trainer, lit: Any) -> None:
+        """Read the losses and the leak, if they are due."""
+        if not with_statistics(lit.net) or not evaluation_due(trainer, 1, self.read_every):
             return
         windows = trainer.datamodule.windows()  # type: ignore[attr-defined]
         training = [windows[k].to(lit.device) for k in range(BATCHES)]
@@ -85,16 +84,16 @@ class BatchStatistics(pl.Callback):
             leak = float(leaks(net, training[0], training[1]).mean())
             ways = three_ways(net, [fixed_batch(trainer)], training)
         values = {f"probe/loss_{way}": loss for way, loss in ways.items()}
-        lit.log_now(values | {"probe/leak": leak})  # type: ignore[operator]
+        lit.log_now(values | {"probe/leak": leak})
 
 
 def final_readings(lit: Any, data: Any) -> dict[str, float]:
-    """The validation loss read otherwise than in eval mode, and the leak; {} without such norms.
+    """The validation loss with other than running statistics, and the leak; {} without such norms.
 
-    `val_reestimated`: the whole split in eval mode, statistics re-estimated over the first 50
-    training batches. `val_batch`: with batch statistics; these depend on the batch's size, so the
-    split is read in batches of data.batch_size rows (or one less; a rest that is smaller than half
-    a batch is left out). `leak`: over the first 16 training batches.
+    `val_reestimated` is the loss of the whole split in eval mode, with statistics re-estimated over
+    the first 50 training batches. `val_batch` is the loss with batch statistics; they depend on the
+    batch's size, so the split is read in batches of data.batch_size rows (or one less; a remainder
+    below half a batch is left out). `leak` is measured over the first 16 training batches.
     """
     if not with_statistics(lit.net):
         return {}
@@ -112,9 +111,9 @@ def final_readings(lit: Any, data: Any) -> dict[str, float]:
 
 @contextmanager
 def copied(lit: Any) -> Iterator[nn.Module]:
-    """A copy of the lit's net to do anything with: no gradients, the run's precision.
+    """A copy of the lit's net that may be changed, without gradients and in the run's precision.
 
-    Random numbers that are drawn meanwhile leave no trace.
+    The global random generator is put back afterwards.
     """
     precision = lit.trainer.precision_plugin.forward_context()
     with torch.no_grad(), torch.random.fork_rng(), precision:
@@ -123,13 +122,13 @@ def copied(lit: Any) -> Iterator[nn.Module]:
 
 @torch.no_grad()
 def discrepancies(net: nn.Module, batch: torch.Tensor) -> dict[str, float]:
-    """TID of each site: how far running statistics are from a batch's (B, T + 1).
+    """The TID of each site: how far running statistics are from those of a batch (B, T + 1).
 
-    Means over the channels (and positions, where there are statistics of each):
-    |mean_batch - mean_run| / std_batch and |std_run / std_batch - 1| with std = sqrt(var + eps) and
-    unbiased variances (TID of Wang et al. 2022, https://arxiv.org/abs/2210.05153). The net
-    runs on the batch with momentum 1, so that its buffers become the batch's statistics, whatever
-    these are; padding is left out by the norms. Buffers that did not move do not count.
+    It is |mean_batch - mean_run| / std_batch and |std_run / std_batch - 1|, each averaged over the
+    channels (and positions, if each has statistics), with std = sqrt(var + eps) and unbiased
+    variances (Wang et al. 2022, https://arxiv.org/abs/2210.05153). The net runs on the batch with
+    momentum 1, so that its buffers become the batch's statistics, whatever these are; the norms
+    leave padding out. Buffers that did not move do not count. The net is changed.
     """
     keep = with_statistics(net)
     norms: list[tuple[str, Any]] = [
@@ -162,10 +161,11 @@ def discrepancies(net: nn.Module, batch: torch.Tensor) -> dict[str, float]:
 def three_ways(
     net: nn.Module, windows: list[torch.Tensor], training: list[torch.Tensor]
 ) -> dict[str, float]:
-    """Mean loss over windows, each a batch (B, T + 1), with statistics of three kinds; no dropout.
+    """The mean loss over windows, batches (B, T + 1), with three kinds of statistics; no dropout.
 
-    `running`: as they are. `reestimated`: their averages over the training batches. `batch`: those
-    of each batch of windows itself. The net is left in eval mode, with re-estimated statistics.
+    `running` are the statistics as they are, `reestimated` their averages over the training
+    batches, `batch` those of each batch of windows itself. Afterwards the net is in eval mode and
+    its statistics are the re-estimated ones.
     """
     batch = mean_loss(losses(net, part, batch_losses) for part in windows)
     running = mean_loss(losses(net.eval(), part) for part in windows)
@@ -179,15 +179,15 @@ def three_ways(
 
 @torch.no_grad()
 def leaks(net: nn.Module, batch: torch.Tensor, other: torch.Tensor) -> torch.Tensor:
-    """How much later text helped with each prediction that is looked at, in nats: (n,).
+    """How much later text helped with each of some predictions, in nats: (n,).
 
     At 8 positions t, the middles of 8 equal parts of T, every row's tokens after t are replaced by
-    other text (from the batch `other`) in the input; targets and padding stay. The net is left with
-    what it may know at t. Counted is the loss at t alone: its own input stays, and its target, the
-    token t + 1, has gone from the input. (Targets of earlier positions have not: there a part of
-    the leak would still act.) It is that loss minus the one with the rows' own text, both with
-    batch statistics, from the same buffers and without dropout: positive = the future helped. A net
-    without a leak gives 0 up to rounding.
+    other text (from the batch `other`) in the input; targets and padding stay. So the net sees what
+    it may know at t. Only the loss at t counts: its target, the token t + 1, is no longer in the
+    input, while earlier targets are, so that a part of the leak would still act there. The result
+    is this loss minus that with the rows' own text, both with batch statistics, from the same
+    buffers and without dropout: positive = the future helped. A net without a leak gives 0 up to
+    rounding.
     """
     inputs, targets = batch[:, :-1], batch[:, 1:]
     real, T = targets != PADDING, inputs.shape[1]
@@ -204,7 +204,7 @@ def leaks(net: nn.Module, batch: torch.Tensor, other: torch.Tensor) -> torch.Ten
 
 
 def position_losses(net: nn.Module, inputs: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
-    """The loss at each position (B, T), 0 at padding, in the mode that is set."""
+    """The loss at each position (B, T), 0 at padding, in the current mode."""
     logits = logits_of(net, inputs, targets != PADDING)
     return F.cross_entropy(logits.mT.float(), targets, ignore_index=PADDING, reduction="none")
 
@@ -220,20 +220,20 @@ def batch_losses(net: nn.Module, inputs: torch.Tensor, targets: torch.Tensor) ->
 
 
 def losses(net: nn.Module, batch: torch.Tensor, how: Losses = position_losses) -> torch.Tensor:
-    """The losses of a batch's real targets, (n,), by either of these."""
+    """The losses of a batch's n real targets, (n,), by one of the two functions above."""
     targets = batch[:, 1:]
     return how(net, batch[:, :-1], targets)[targets != PADDING]
 
 
 def mean_loss(parts: Iterable[torch.Tensor]) -> float:
-    """Mean over all characters of all parts (n,); nan over none."""
+    """The mean over all characters of all parts (n,); nan if there are none."""
     sums = [(float(part.sum()), len(part)) for part in parts]
     total, characters = map(sum, zip(*sums, strict=True)) if sums else (0, 0)
     return total / characters if characters else math.nan
 
 
 def in_rows(batches: list[torch.Tensor], rows: int) -> list[torch.Tensor]:
-    """The batches cut into equal parts of at most `rows` rows, without what is below half of that.
+    """The batches cut into equal parts of at most `rows` rows, without parts below half of that.
 
     >>> batches = [torch.zeros(8, 5), torch.zeros(1, 3)]
     >>> [tuple(part.shape) for part in in_rows(batches, 3)]

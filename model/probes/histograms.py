@@ -1,87 +1,79 @@
 """What a norm does to the distribution of values: histograms before and after it, in TensorBoard.
 
-Each site of a norm is a group of its own, `values.blocks.0.attention_norm`, in which stand side by
-side `1_input`, `2_output`, and its parameters (`weight`, `bias`; a single number is no histogram).
-On the fixed probe batch, in eval mode, without padding.
+Each site is a group of its own, such as `values.blocks.0.attention_norm`, which shows side by side
+`1_input`, `2_output` and the norm's parameters (`weight`, `bias`; a single number has no
+histogram). They are of the fixed probe batch, in eval mode, without padding.
 """
 
 import math
+from functools import partial
 from typing import Any
 
 import lightning.pytorch as pl
 import torch
 from torch import nn
 
-from model.lit import PADDING, logits_of
-from model.probes.schedule import fixed_batch, sparse
+from model.lit import PADDING, LitGPT
+from model.probes.probe import Probe, fixed_batch, look
 from model.sites import sites
+from model.steps import evaluation_due
 
 BINS = 64  # of many values; TensorBoard draws 30, and its own binning takes several times as long
 
 
-class Histograms(pl.Callback):
-    """At the start, and at about `points` evaluations of a run."""
+class Histograms(Probe):
+    """Writes histograms at the start, and at about `points` evaluations of a run."""
 
     def __init__(self, points: int) -> None:
         self.points = points
 
     def on_train_start(self, trainer: pl.Trainer, lit: Any) -> None:
-        """The initialization."""
+        """Write those of the initialization; not when a run is resumed."""
         if trainer.global_step == 0:
-            self.look(trainer, lit)
+            self.write(trainer, lit)
 
     def on_validation_end(self, trainer: pl.Trainer, lit: Any) -> None:
-        """As training goes on."""
-        if not trainer.sanity_checking and sparse(trainer, self.points):
-            self.look(trainer, lit)
+        """Write those of some evaluations."""
+        if evaluation_due(trainer, self.points, trainer.max_steps):
+            self.write(trainer, lit)
 
-    def look(self, trainer: pl.Trainer, lit: Any) -> None:
-        """Write the histograms of all sites; the net is left as it was."""
+    def write(self, trainer: pl.Trainer, lit: LitGPT) -> None:
+        """Write the histograms of all sites."""
         with trainer.precision_plugin.forward_context():
             seen = values(lit.net, fixed_batch(trainer))
-        writer = trainer.logger.experiment  # type: ignore[union-attr]
+        step = trainer.global_step
         for name, x in seen.items():
             if (summary := histogram(x)) is not None:
-                writer.add_histogram_raw(
-                    f"values.{name}", **summary, global_step=trainer.global_step
-                )
+                writer = trainer.logger.experiment  # type: ignore[union-attr]
+                writer.add_histogram_raw(f"values.{name}", **summary, global_step=step)
 
 
-@torch.no_grad()
 def values(net: nn.Module, batch: torch.Tensor) -> dict[str, torch.Tensor]:
-    """What each site gets and makes of a batch (B, T + 1), by name; and its parameters.
+    """Each norm's input and output on a batch (B, T + 1), and its parameters, by name.
 
     Returns:
-        Of each site (N, C), its N real tokens; (N, H, D) of one on q or k.
+        For each site (N, C) of its N real tokens; (N, H, D) for a norm on q or k.
     """
     seen: dict[str, torch.Tensor] = {}
     real = batch[:, 1:] != PADDING
 
-    def note(name: str, norm: nn.Module, inputs: tuple[Any, ...], output: torch.Tensor) -> None:
-        seen[f"{name}/1_input"], seen[f"{name}/2_output"] = inputs[0][real], output[real]
+    def note(site: str, norm: nn.Module, inputs: tuple[Any, ...], output: torch.Tensor) -> None:
+        seen[f"{site}/1_input"] = inputs[0][real]
+        seen[f"{site}/2_output"] = output[real]
 
-    hooks = [
-        norm.register_forward_hook(lambda *seen_by, name=name: note(name, *seen_by))
-        for name, norm in sites(net).items()
-    ]
-    training = net.training
-    net.eval()
-    try:
-        with torch.compiler.set_stance("force_eager"):  # compiled code passes hooks by
-            logits_of(net, batch[:, :-1], real)
-    finally:
-        net.train(training)
-        for hook in hooks:
-            hook.remove()
+    hooks = [norm.register_forward_hook(partial(note, site)) for site, norm in sites(net).items()]
+    look(net, batch, hooks)
     for site, norm in sites(net).items():
-        seen |= {f"{site}/{n}": p for n, p in norm.named_parameters() if p.numel() > 1}
+        parameters = {n: p.detach() for n, p in norm.named_parameters() if p.numel() > 1}
+        seen |= {f"{site}/{n}": p for n, p in parameters.items()}
     return seen
 
 
 def histogram(x: torch.Tensor) -> dict[str, Any] | None:
-    """Equal bins over the finite values, as add_histogram_raw takes them; None without any.
+    """Equal bins over the finite values, as add_histogram_raw takes them; None if there are none.
 
-    As many as the root of their number (few values in many bins are a comb), at most BINS.
+    There are as many bins as the root of the number of values, for few values in many bins look
+    like a comb, and at most BINS.
     """
     finite = x.flatten().float()
     finite = finite[finite.isfinite()]

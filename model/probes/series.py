@@ -1,8 +1,8 @@
-"""The names of what probes log at a place in the net."""
+"""The names of what probes log for one module of the net."""
 
 
 def series(what: str, name: str) -> str:
-    """What a value measured at the place `name` in the net is logged as.
+    """The name of a value that is measured at the module `name` of the net.
 
     >>> series("input_std", "final_norm")
     'probe/input_std_final_norm'
@@ -11,5 +11,5 @@ def series(what: str, name: str) -> str:
     """
     if not name.startswith("blocks."):
         return f"probe/{what}_{name.replace('.', '_')}"
-    _, block, *place = name.split(".")
-    return f"probe/{'_'.join([what, *place])}/{block}"
+    _, block, *inside = name.split(".")
+    return f"probe/{'_'.join([what, *inside])}/{block}"

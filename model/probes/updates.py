@@ -1,7 +1,7 @@
 """Updates: the gradient of a step, what the step does to the weights, and the gains of the norms.
 
-Every series is defined in docs/probes.md. Nothing is computed on a step that is not due, but one
-comparison that counts clipped steps.
+Every series is defined in docs/probes.md. On a step that is not due only one comparison is made,
+which counts the clipped steps.
 """
 
 from typing import Any
@@ -12,48 +12,35 @@ from torch import nn
 from torch.optim.optimizer import Optimizer
 
 from model.lit import LitGPT
-from model.probes.schedule import due
+from model.probes.probe import Probe
 from model.probes.series import series
 from model.probes.weights import Changes, norm_by, wide
 from model.sites import kind_of, sites
+from model.steps import due
 
-Tensors = dict[str, torch.Tensor]
 
-
-class Updates(pl.Callback):
+class Updates(Probe):
     """Logs the gradients, the update and the weights of each due step.
 
     Args:
-        every: optimizer steps between two looks; also at the first and the last step.
+        every: optimizer steps between two measurements; the first and the last step count, too.
     """
 
     def __init__(self, every: int) -> None:
         self.every = every
-        self.steps, self.clipped = 0, torch.tensor(0)  # since the last multiple of `every`
+        self.steps = 0  # since the last multiple of `every`
+        self.clipped = torch.tensor(0)  # of these
         self.gradients: dict[str, float] = {}
         self.changes: Changes | None = None  # between the two halves of a due step
 
-    def on_before_optimizer_step(
-        self, trainer: pl.Trainer, lit: pl.LightningModule, optimizer: Optimizer
-    ) -> None:
-        """Look at a due step's gradients: accumulated, unscaled, and not clipped yet."""
-        assert isinstance(lit, LitGPT)
+    def on_before_optimizer_step(self, trainer: pl.Trainer, lit: Any, optimizer: Optimizer) -> None:
+        """Measure a due step's gradients: accumulated, unscaled, and not clipped yet."""
         if due(trainer.global_step + 1, self.every, trainer.max_steps):
             self.gradients = gradient_norms(lit.net)
             self.changes = Changes(lit.net)
 
-    def on_train_batch_end(
-        self,
-        trainer: pl.Trainer,
-        lit: pl.LightningModule,
-        outputs: Any,
-        batch: torch.Tensor,
-        batch_idx: int,
-    ) -> None:
-        """Count the step that this micro-batch completed; log it if it is due."""
-        assert isinstance(lit, LitGPT)
-        if (batch_idx + 1) % trainer.accumulate_grad_batches:
-            return
+    def after_step(self, trainer: pl.Trainer, lit: LitGPT) -> None:
+        """Count the step; log it if it is due."""
         self.steps += 1
         if trainer.gradient_clip_val:
             self.clipped = self.clipped + (lit.grad_norm > trainer.gradient_clip_val)
@@ -62,33 +49,35 @@ class Updates(pl.Callback):
             self.changes = None
             lit.log_now(values | {"probe/clipped_share": int(self.clipped) / self.steps})
         if trainer.global_step % self.every == 0:
-            self.steps, self.clipped = 0, torch.tensor(0)
+            self.steps = 0
+            self.clipped = torch.tensor(0)
 
     def on_save_checkpoint(
         self, trainer: pl.Trainer, lit: pl.LightningModule, checkpoint: dict[str, Any]
     ) -> None:
-        """Keep the count: not as this callback's state, which a run without it would warn about."""
+        """Store the count; Lightning would warn about a callback's state in a run without it."""
         checkpoint["clipped"] = {"steps": self.steps, "clipped": int(self.clipped)}
 
     def on_load_checkpoint(
         self, trainer: pl.Trainer, lit: pl.LightningModule, checkpoint: dict[str, Any]
     ) -> None:
-        """Take it up again, if the checkpoint's run counted."""
+        """Restore the count, if the checkpoint has one."""
         count = checkpoint.get("clipped", {"steps": 0, "clipped": 0})
-        self.steps, self.clipped = count["steps"], torch.tensor(count["clipped"])
+        self.steps = count["steps"]
+        self.clipped = torch.tensor(count["clipped"])
 
 
 def gradient_norms(net: nn.Module) -> dict[str, float]:
-    """Norm of the gradient of each block and of each kind of parameter."""
+    """The norm of the gradient of each block, and of each kind of parameter."""
     named = net.named_parameters()
     gradients = {name: p.grad for name, p in named if p.grad is not None}
     blocks = {name: z for name, z in gradients.items() if name.startswith("blocks.")}
     norms = norm_by(lambda name: name.split(".")[1], blocks) | norm_by(kind_of, gradients)
-    return {f"probe/grad_norm/{place}": norm for place, norm in norms.items()}
+    return {f"probe/grad_norm/{group}": norm for group, norm in norms.items()}
 
 
 def gains(net: nn.Module) -> dict[str, float]:
-    """Mean, least, greatest and share of negative gains, over the blocks of each family of sites.
+    """Mean, minimum, maximum and share of negative gains, over all blocks for each kind of site.
 
     A gain is a norm's parameter that is called `weight`.
     """

@@ -1,4 +1,4 @@
-"""Weights: their kinds, their norms, how far a step moves and turns them."""
+"""Weights: their lengths, and how far a step moves and turns them."""
 
 import math
 from collections.abc import Callable
@@ -7,34 +7,11 @@ import torch
 from torch import nn
 
 from model.probes.series import series
-from model.sites import kind_of
-
-
-def parts_of(net: nn.Module) -> dict[str, torch.Tensor]:
-    """All parameters of a net by name, those of q, k and v apart; views, not copies."""
-    parts: dict[str, torch.Tensor] = {}
-    for name, parameter in net.named_parameters():
-        owner, _, last = name.rpartition(".")
-        if owner.endswith(".qkv"):
-            names = [f"{owner.removesuffix('qkv')}{letter}.{last}" for letter in "qkv"]
-            parts |= dict(zip(names, parameter.detach().chunk(3), strict=True))
-        else:
-            parts[name] = parameter.detach()
-    return parts
-
-
-def matrices_of(net: nn.Module) -> dict[str, torch.Tensor]:
-    """The weights of linear layers and embeddings by the layer's name: `blocks.0.attention.q`."""
-    parts = parts_of(net).items()
-    return {
-        name.removesuffix(".weight"): value
-        for name, value in parts
-        if value.dim() == 2 and kind_of(name) != "norm"
-    }
+from model.sites import kind_of, matrices_of, parameters_of
 
 
 def norm_by(group: Callable[[str], str], tensors: dict[str, torch.Tensor]) -> dict[str, float]:
-    """Norm of all tensors of a group together, each in float32 or better."""
+    """The norm of all tensors of a group together, each in float32 or better."""
     squares: dict[str, float] = {}
     for name, square in dot(tensors, tensors).items():
         squares[group(name)] = squares.get(group(name), 0.0) + square
@@ -48,24 +25,24 @@ def dot(a: dict[str, torch.Tensor], b: dict[str, torch.Tensor]) -> dict[str, flo
 
 
 def wide(x: torch.Tensor) -> torch.Tensor:
-    """In float32 or better."""
+    """The same numbers in float32 or better."""
     return x.to(torch.promote_types(x.dtype, torch.float32))
 
 
 class Changes:
-    """What becomes of a net's weights between now and `measure`."""
+    """How the weights of a net change between now and the call of `measure`."""
 
     def __init__(self, net: nn.Module) -> None:
         self.net = net
-        self.before = {name: value.clone() for name, value in parts_of(net).items()}
+        self.before = {name: value.clone() for name, value in parameters_of(net).items()}
 
     def measure(self) -> dict[str, float]:
-        """Update over weight by kind; norm, and angle turned in degrees, of each matrix.
+        """Measure update over weight by kind, and each matrix's norm and angle turned, in degrees.
 
-        The angle between W and W + dW is atan2(|the part of dW across W|, |W| + the part along W):
-        the arc cosine of their cosine has no digits left for a small angle.
+        The angle between W and W + dW is atan2(|the part of dW across W|, |W| + the part along W);
+        the arc cosine of their cosine would lose all digits of a small angle.
         """
-        after = parts_of(self.net)
+        after = parameters_of(self.net)
         moved = {name: after[name] - before for name, before in self.before.items()}
         update, weight = norm_by(kind_of, moved), norm_by(kind_of, self.before)
         values = {
@@ -75,12 +52,14 @@ class Changes:
         }
         names = [f"{name}.weight" for name in matrices_of(self.net)]
         old, new, step = ({n: z[n] for n in names} for z in (self.before, after, moved))
-        ww, dw, dd = dot(old, old), dot(step, old), dot(step, step)
+        ww = dot(old, old)
+        dw = dot(step, old)
+        dd = dot(step, step)
         for name, square in dot(new, new).items():
-            place = name.removesuffix(".weight")
-            values[series("weight_norm", place)] = math.sqrt(square)
+            matrix = name.removesuffix(".weight")
+            values[series("weight_norm", matrix)] = math.sqrt(square)
             length = math.sqrt(ww[name])
             along = dw[name] / length if length else 0.0
             across = math.sqrt(max(0.0, dd[name] - along * along))
-            values[series("angle", place)] = math.degrees(math.atan2(across, length + along))
+            values[series("angle", matrix)] = math.degrees(math.atan2(across, length + along))
         return values

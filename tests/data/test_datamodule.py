@@ -1,8 +1,4 @@
-"""From a text to splits and batches, against slices of the text and formulas written out here.
-
-Cases: CASES 23 (workers), 31 (no batch fits), 39 (splits too short), 46 (the vocabulary is that of
-the whole text).
-"""
+"""From a text to splits and batches, against slices of the text and formulas written out here."""
 
 import itertools
 import math
@@ -86,7 +82,7 @@ def test_two_fractions_leave_no_test_split_and_no_evaluation_batches_of_it() -> 
     ],
     ids=str,
 )
-def test_fractions_that_cannot_be_are_refused_by_key_and_value(split: list[float]) -> None:
+def test_invalid_fractions_are_refused_by_key_and_value(split: list[float]) -> None:
     with pytest.raises(ValueError, match=re.escape(f"data.split={split}")) as error:
         build(split=split)
     assert "\n" not in str(error.value)
@@ -192,7 +188,7 @@ def test_validation_reads_the_same_windows_each_time() -> None:
 
 @pytest.mark.parametrize("rank", [0, 3])
 @pytest.mark.parametrize("num_workers", [0, 2])
-def test_training_goes_on_from_the_first_batch_not_processed_without_a_warning(
+def test_training_continues_at_the_first_batch_not_processed_without_a_warning(
     num_workers: int, rank: int, recwarn: pytest.WarningsRecorder, capfd: pytest.CaptureFixture
 ) -> None:
     data = attach(build(num_workers=num_workers), processed=5, rank=rank)

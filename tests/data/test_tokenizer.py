@@ -1,7 +1,6 @@
 """The character tokenizer, against Python's own strings and the `tokenizers` package's encoder.
 
 A Python string is a sequence of code points, so `len(s)` and `sorted(set(s))` are the reference.
-Cases: CASES 45 (decode is the inverse of encode), 46 and 56 (unknown characters), 57 (start).
 """
 
 import random

@@ -137,9 +137,10 @@ def test_evenly_spaced_windows_are_whole_do_not_overlap_and_span_the_split(
     assert torch.equal(rows, rows[:, :1] + torch.arange(T + 1))
     gaps = rows[1:, 0] - rows[:-1, 0]
     assert rows[0, 0] == 0 and rows[-1, -1] < n
-    if len(rows) > 1:
-        assert rows[-1, 0] == (possible - 1) * T  # the last whole window
-        assert gaps.min() >= T and gaps.max() <= T * math.ceil((possible - 1) / (len(rows) - 1))
+    last = possible - 1 if len(rows) > 1 else 0
+    assert rows[-1, 0] == last * T
+    widest = T * math.ceil(last / max(1, len(rows) - 1))
+    assert all(T <= gap <= widest for gap in gaps.tolist())
 
 
 def test_evenly_spaced_windows_are_the_same_each_time() -> None:

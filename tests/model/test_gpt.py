@@ -1,4 +1,4 @@
-"""GPT's sizes, its init and its sampling; its forward pass is in test_placement.py.
+"""GPT's sizes, its init and its sampling; its forward pass is in test_gpt_placement.py.
 
 Reference: standard deviations by hand, greedy decoding written as a loop, frequencies.
 Legend: B batch, T time, C channels (n_embd), H heads, D head size, V vocabulary.
@@ -75,7 +75,7 @@ def test_a_size_below_one_is_refused_and_named(size: str, value: int) -> None:
     [("n_head", 5), ("placement", "middle"), ("residual_gate", "half"), ("init", "zeros")]
     + [("dropout", value) for value in (-0.1, 1.0, math.nan)],
 )
-def test_an_option_that_cannot_be_is_refused_and_named(option: str, value: object) -> None:
+def test_an_invalid_option_is_refused_and_named(option: str, value: object) -> None:
     with pytest.raises(ValueError, match=f"{option}={value}"):
         gpt(**{option: value})
 
@@ -119,11 +119,12 @@ def test_xavier_init_has_variance_two_over_fan_in_plus_fan_out() -> None:
 
 def test_both_inits_scale_the_same_draw_and_biases_start_at_zero() -> None:
     a, b = gpt(bias=True), gpt(bias=True, init="xavier")
-    for (name, p), (_, q) in zip(a.named_parameters(), b.named_parameters(), strict=True):
-        if p.dim() == 2:
-            assert torch.allclose(p / p.std(), q / q.std(), rtol=1e-4), name
-        elif name.endswith("bias"):
-            assert not p.any() and not q.any(), name
+    pairs = list(zip(a.named_parameters(), b.named_parameters(), strict=True))
+    matrices = [(p, q) for (_, p), (_, q) in pairs if p.dim() == 2]
+    biases = [z for pair in pairs for name, z in pair if name.endswith("bias")]
+    assert len(matrices) == 2 + 4 * LAYERS and len(biases) == 2 * (1 + 6 * LAYERS)
+    assert all(torch.allclose(p / p.std(), q / q.std(), rtol=1e-4) for p, q in matrices)
+    assert not any(bias.any() for bias in biases)
 
 
 def matrices(net: GPT) -> dict[str, torch.Tensor]:
@@ -203,7 +204,7 @@ def test_draws_follow_the_softmax_at_that_temperature_over_the_k_likeliest(
 @pytest.mark.parametrize(
     "how", [{"top_k": 0}, {"temperature": -1.0}, {"temperature": math.nan}], ids=str
 )
-def test_sampling_that_cannot_be_is_refused(how: dict[str, float]) -> None:
+def test_invalid_sampling_is_refused(how: dict[str, float]) -> None:
     with pytest.raises(ValueError, match=next(iter(how))):
         gpt().generate(ids(1, 3), 2, **how)
 

@@ -1,4 +1,4 @@
-"""Where GPT's norms and gates stand: the whole forward pass, and where deepnorm starts.
+"""GPT's placements of norms and gates: the whole forward pass, and the init of deepnorm.
 
 Reference: the transformer written out from its parameters in float64, with an explicit softmax over
 masked scores (Vaswani et al. 2017, Radford et al. 2019) and the residual connections as the papers

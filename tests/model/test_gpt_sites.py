@@ -89,7 +89,7 @@ def test_attention_with_a_qk_norm_forgets_the_size_of_q_and_k() -> None:
 
 
 @pytest.mark.parametrize("placement", ["pre", "sandwich"])
-def test_a_sites_norm_stands_at_that_site_in_every_block(placement: str) -> None:
+def test_a_norm_for_one_kind_of_site_is_at_that_site_in_every_block(placement: str) -> None:
     norms = {
         site: partial(LayerNorm, eps=eps) for site, eps in (("attention_norm", 1), ("mlp_norm", 2))
     }
@@ -148,8 +148,8 @@ def test_norm_params_counts_the_norms_and_neither_gates_nor_the_embeddings_scale
     net = gpt(residual_gate=gate, learn_embed_scale=True, bias=True, **options)
     trainer = SimpleNamespace(global_step=0, strategy=SimpleNamespace(root_device="cpu"))
     lit = SimpleNamespace(net=net, trainer=trainer, loss_initial=0.0, device="cpu")
-    lit.is_causal = lambda batch: True
-    data = SimpleNamespace(unigram_entropy=0.0, sha256="", windows=lambda: [torch.zeros(4, 9)])
+    batch = torch.zeros(4, BLOCK + 1, dtype=torch.long)
+    data = SimpleNamespace(unigram_entropy=0.0, sha256="", windows=lambda: [batch])
     no_state = SimpleNamespace(state_dict=dict, tokens=0, seconds=0)
     result = measured(lit, data, no_state, no_state, True)
     assert result["norm_params"] == 2 * C * (4 * LAYERS + 2) + 2 * (C // HEADS) * 2 * LAYERS

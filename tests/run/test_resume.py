@@ -1,4 +1,4 @@
-"""Stopping and going on gives what a straight run gives, bit for bit (the reference)."""
+"""A run that was stopped and resumed equals an undisturbed one, the reference, to the bit."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -127,7 +127,7 @@ def test_resume_refuses_what_would_make_another_run_and_touches_nothing(
     assert {p: p.read_bytes() for p in folder.rglob("*") if p.is_file()} == before
 
 
-def test_going_on_further_says_that_the_schedule_moves_and_raises_the_rate_again(
+def test_resuming_to_more_steps_says_that_the_schedule_moves_and_raises_the_rate_again(
     tmp_path: Path,
     run: Callable[..., Path],
     resume: Callable[..., Path],

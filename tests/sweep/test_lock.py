@@ -1,4 +1,4 @@
-"""A sweep's folder is held by one sweep at a time; where it cannot be, the program says so."""
+"""One sweep at a time holds a folder; on a system without file locks the program says so."""
 
 import subprocess
 import sys

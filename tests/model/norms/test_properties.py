@@ -15,7 +15,7 @@ import torch
 from torch import nn
 
 from model import properties as p
-from model.lit import LitGPT
+from model.causality import is_causal
 from tests.conftest import NORMS
 
 # W matrix scaled, W recentred, one row of W scaled, data scaled, data recentred, one case scaled
@@ -253,8 +253,7 @@ def test_gpt_is_as_causal_and_as_independent_of_other_rows_as_its_norm(
     causal, independent = p.gpt_is_causal(net), p.gpt_is_batch_independent(net)
     assert (causal, independent) == (p.is_causal(norm), p.is_batch_independent(norm))
     batch = torch.cat([p.ids(0), p.ids(1)[:, :1]], 1)
-    lit = LitGPT(net, None, None, seed=1, log_every=1)
-    assert lit.is_causal(batch) == causal
+    assert is_causal(net, batch) == causal
     net.eval()
     assert p.gpt_is_causal(net) and p.gpt_is_batch_independent(net)
 

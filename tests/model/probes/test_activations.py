@@ -1,4 +1,4 @@
-"""Activations: each number that is logged, and that looking changes nothing.
+"""Activations: each number that is logged, and that measuring changes nothing.
 
 Reference: the forward pass written out in float64, row by row without padding, position by position
 in attention. Legend: B batch, T time, H heads, D head size, C channels, V vocabulary.
@@ -171,7 +171,7 @@ def test_every_norm_of_a_block_is_a_site(placement: str, norms: int) -> None:
 
 
 @pytest.mark.parametrize("training", [True, False])
-def test_looking_leaves_no_hook_and_moves_no_mode_state_gradient_or_generator(
+def test_measuring_leaves_no_hook_and_moves_no_mode_state_gradient_or_generator(
     training: bool,
 ) -> None:
     net = two_blocks(norm=BatchNorm).train(training)
@@ -189,14 +189,14 @@ def test_looking_leaves_no_hook_and_moves_no_mode_state_gradient_or_generator(
     assert all(parameter.grad is None for parameter in net.parameters())
 
 
-def test_a_compiled_net_is_looked_at_uncompiled(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_compiled_net_is_measured_uncompiled(monkeypatch: pytest.MonkeyPatch) -> None:
     net, batch = two_blocks(**SITES), batch_of(8, 3)
     wanted = measure(net, batch)
     monkeypatch.setattr(net, "_compiled_call_impl", lambda *_: pytest.fail("hooks do not fire"))
     assert measure(net, batch) == wanted
 
 
-def test_attention_is_looked_at_a_few_rows_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_attention_is_measured_a_few_rows_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
     q, k = torch.randn(2, 5, BLOCK, H, D)
     real = torch.arange(BLOCK) < torch.tensor([8, 1, 3, 2, 1])[:, None]
     whole = attention_statistics(q, k, real)

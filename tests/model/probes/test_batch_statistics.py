@@ -163,10 +163,14 @@ class Data(SimpleNamespace):
 def setting(net: nn.Module) -> tuple[Any, Any, dict[str, float]]:
     """A trainer and a lit around a net, and what is logged."""
     trainer = SimpleNamespace(
-        global_step=0, max_steps=9, accumulate_grad_batches=2, val_check_interval=8,
-        sanity_checking=False, datamodule=Data(),
+        global_step=0,
+        max_steps=9,
+        accumulate_grad_batches=2,
+        val_check_interval=8,
+        sanity_checking=False,
+        datamodule=Data(),
         precision_plugin=SimpleNamespace(forward_context=nullcontext),
-    )  # fmt: skip
+    )
     logged: dict[str, float] = {}
     lit = SimpleNamespace(net=net, device="cpu", trainer=trainer, log_now=logged.update)
     lit.on_train_batch_start = lambda batch, k: torch.manual_seed(k)
@@ -191,7 +195,7 @@ def test_probing_leaves_net_gradients_modes_and_random_numbers_alone(
     probe = BatchStatistics(every=1, read_every=1)
     probe.on_train_batch_start(trainer, lit, batch, 1)
     trainer.global_step = 9
-    probe.on_train_batch_end(trainer, lit)
+    probe.on_train_batch_end(trainer, lit, None, None, 1)
     probe.on_validation_epoch_end(trainer, lit)
     assert {"probe/tid_std_final_norm", "probe/leak", "probe/loss_batch"} <= logged.keys()
     assert math.isfinite(final_readings(lit, trainer.datamodule)["leak"])
@@ -209,7 +213,7 @@ def test_tid_sees_the_dropout_that_training_will_have() -> None:
     trainer, lit, logged = setting(net)
     probe = BatchStatistics(every=1, read_every=1)
     probe.on_train_batch_start(trainer, lit, batch, 3)
-    probe.on_train_batch_end(trainer, lit)
+    probe.on_train_batch_end(trainer, lit, None, batch, 3)
     torch.manual_seed(3)
     tokens, run = caught(net, batch)["blocks.1.mlp_norm"]
     std = (tokens.var((0, 1)) + 1e-5).sqrt()
@@ -217,7 +221,7 @@ def test_tid_sees_the_dropout_that_training_will_have() -> None:
     assert logged["probe/tid_std_mlp_norm/1"] == pytest.approx(wanted, rel=1e-9)
 
 
-def test_looks_are_at_due_steps_and_readings_at_evaluations_after_each_multiple() -> None:
+def test_tid_is_logged_at_due_steps_and_losses_at_evaluations_after_each_multiple() -> None:
     trainer, lit, logged = setting(gpt(BatchNorm))
     probe, looked, read = BatchStatistics(every=4, read_every=5), [], []
     for step in range(1, 10):  # two micro-batches each, an evaluation each 4 steps and at the end
@@ -225,7 +229,7 @@ def test_looks_are_at_due_steps_and_readings_at_evaluations_after_each_multiple(
             logged.clear()
             trainer.global_step = step - 1
             probe.on_train_batch_start(trainer, lit, ids(), k)
-            probe.on_train_batch_end(trainer, lit)
+            probe.on_train_batch_end(trainer, lit, None, ids(), k)
             looked += [(step, k % 2)] if logged else []
         logged.clear()
         trainer.global_step = step
@@ -238,12 +242,12 @@ def test_looks_are_at_due_steps_and_readings_at_evaluations_after_each_multiple(
         BatchStatistics(every=1, read_every=0)
 
 
-def test_nothing_is_looked_at_without_running_statistics() -> None:
+def test_nothing_is_measured_without_running_statistics() -> None:
     trainer, lit, logged = setting(gpt(LayerNorm))
     probe = BatchStatistics(every=1, read_every=1)
     probe.on_train_batch_start(trainer, lit, ids(), 1)
     trainer.global_step = 9
-    probe.on_train_batch_end(trainer, lit)
+    probe.on_train_batch_end(trainer, lit, None, None, 1)
     probe.on_validation_epoch_end(trainer, lit)
     assert not logged and final_readings(lit, trainer.datamodule) == {}
 

@@ -1,13 +1,10 @@
-"""Histograms of what norms get and make of it, and samples: right values, and training untouched.
+"""Histograms of norms' inputs and outputs, and samples: right values, and training unchanged.
 
 Reference: GPT's first lines and LayerNorm written out in float64, numpy's histogram.
 """
 
 from collections.abc import Callable
-from functools import partial
 from pathlib import Path
-from types import SimpleNamespace
-from typing import Any
 
 import numpy as np
 import pytest
@@ -17,7 +14,6 @@ from model.gpt import GPT
 from model.norms.batchnorm import BatchNorm
 from model.norms.layernorm import LayerNorm
 from model.probes.histograms import histogram, values
-from model.probes.schedule import sparse
 from run.result import read_result
 from tests.conftest import LOSSES
 
@@ -47,7 +43,7 @@ def test_the_first_site_sees_the_embeddings_without_padding_and_its_norm_acts_on
     assert seen.keys() == {f"{site}/{what}" for site in sites for what in whats}
 
 
-def test_looking_is_in_eval_mode_and_leaves_no_trace() -> None:
+def test_they_are_measured_in_eval_mode_and_leave_no_trace() -> None:
     net = GPT(**SIZES, norm=BatchNorm, dropout=0.5).train()
     before = {name: x.clone() for name, x in net.state_dict().items()}
     batch, state = torch.randint(7, (3, 6)), torch.get_rng_state()
@@ -58,7 +54,7 @@ def test_looking_is_in_eval_mode_and_leaves_no_trace() -> None:
     assert all(module.training and not module._forward_hooks for module in net.modules())
 
 
-def test_a_compiled_net_is_looked_at_too_and_compiles_nothing_more() -> None:
+def test_a_compiled_net_is_measured_too_and_compiles_nothing_more() -> None:
     graphs = []
     net = GPT(**SIZES, norm=LayerNorm)
     batch = torch.randint(7, (3, 6))
@@ -89,34 +85,6 @@ def test_a_constant_is_a_narrow_peak_and_nothing_finite_no_histogram() -> None:
         assert found["min"] < constant < found["max"]
         assert found["max"] - found["min"] == pytest.approx(0.02 * max(1, abs(constant)))
     assert histogram(torch.tensor([torch.nan])) is histogram(torch.empty(0)) is None
-
-
-@pytest.mark.parametrize(
-    ("every", "accumulate", "last", "expected"),
-    [
-        (250, 1, 2000, [250, 500, 750, 1000, 1250, 1500, 1750, 2000]),
-        (100, 3, 250, [100, 200, 250]),
-        (1, 1, 100, [*range(5, 101, 5)]),
-        (
-            3,
-            1,
-            100,
-            [6, 12, 15, 21, 27, 30, 36, 42, 45, 51, 57, 60, 66, 72, 75, 81, 87, 90, 96, 100],
-        ),
-    ],
-)
-def test_of_many_evaluations_about_twenty_are_looked_at(
-    every: int, accumulate: int, last: int, expected: list[int]
-) -> None:
-    trainer: Any = SimpleNamespace(
-        max_steps=last, val_check_interval=every * accumulate, accumulate_grad_batches=accumulate
-    )
-    looked = partial(sparse, trainer, 20)
-    evaluations = [step for step in range(1, last + 1) if step % every == 0 or step == last]
-    found = []
-    for trainer.global_step in evaluations:
-        found += [trainer.global_step] if looked() else []
-    assert found == expected
 
 
 def test_histograms_and_samples_leave_training_alone(

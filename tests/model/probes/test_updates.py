@@ -180,7 +180,7 @@ def test_the_share_of_clipped_steps_is_of_those_since_the_last_multiple_of_every
 
 
 @pytest.mark.filterwarnings("ignore:.*not resumable")  # Lightning's, of the loader
-def test_a_run_goes_on_with_these_probes_or_without_and_nothing_warns(tmp_path: Path) -> None:
+def test_a_run_is_resumed_with_these_probes_or_without_and_nothing_warns(tmp_path: Path) -> None:
     for before, after in (([], [Updates(every=1)]), ([Updates(every=1)], [])):
         first = lit()
         fit(first, *before, max_steps=2)

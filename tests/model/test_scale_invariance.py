@@ -16,7 +16,7 @@ from model.norms.dyt import DyT
 from model.norms.layernorm import LayerNorm
 from model.norms.none import NoNorm
 from model.norms.rmsnorm import RMSNorm
-from model.probes.scale_invariance import scale_invariant
+from model.scale_invariance import scale_invariant
 
 V, BLOCK, C = 11, 8, 12
 QK = ["attention.q", "attention.k"]
@@ -78,7 +78,7 @@ def test_scaling_them_leaves_eval_logits_alone_and_scaling_another_does_not(plac
                 change = (net(idx) - before).abs().max()
                 weight[which] /= 3
             same = f"{name.removesuffix('qkv')}{part}" in invariant
-            assert (change < 1e-9) if same else (change > 1e-3), (name, part)
+            assert (change < 1e-9) == same and (change > 1e-3) != same, (name, part)
 
 
 def test_measuring_leaves_the_net_and_the_global_generator_alone() -> None:
