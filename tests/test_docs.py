@@ -134,31 +134,32 @@ def newest(files: set[Path]) -> str:
     return str(found[-1].parent) if found else ""
 
 
-def carried_out(page: Path, command: str, root: Path) -> tuple[str, list[str]]:
-    """Run a command, with the newest run, its page's sweep and a text for a user's own.
+def filled_in(page: Path, command: str, root: Path) -> list[str]:
+    """The words of a command, with the newest run, its page's sweep and a text for a user's own.
 
-    Returns:
-        The program and its words, before they were made small.
+    What was left out of this test session, and is needed before, is run now.
     """
     filled = command.replace("FILE", "play.txt")
-    filled = filled.replace("runs/<folder>", shlex.quote(newest(results(root))))
+    if "runs/<folder>" in command:
+        if not results(root):
+            carry_out("python train.py", ["train.py"], root)
+        filled = filled.replace("runs/<folder>", shlex.quote(newest(results(root))))
     if "sweeps/<time>" in command:
-        filled = filled.replace("sweeps/<time>", shlex.quote(sweep_before(page, command, root)))
-    _, script, *words = shlex.split(filled)
-    code = here(*small(script, words), cwd=root, program=script, root=root)
+        above = commands(page)[: commands(page).index(command)]
+        *_, making = [line for line in above if " -m " in line and "sweep.dir" not in line]
+        if making not in SWEEPS:
+            carry_out(making, filled_in(page, making, root), root)
+        filled = filled.replace("sweeps/<time>", shlex.quote(SWEEPS[making]))
+    return shlex.split(filled)[1:]
+
+
+def carry_out(command: str, words: list[str], root: Path) -> None:
+    """Run a program, small."""
+    script, *others = words
+    code = here(*small(script, others), cwd=root, program=script, root=root)
     assert code == 0, code
     if " -m " in command:
         SWEEPS[command] = newest(set(root.glob("sweeps/*/multirun.yaml")))
-    return script, words
-
-
-def sweep_before(page: Path, command: str, root: Path) -> str:
-    """The sweep of the last `-m` command before, on the page; made now if it was left out."""
-    above = commands(page)[: commands(page).index(command)]
-    *_, making = [line for line in above if " -m " in line and "sweep.dir" not in line]
-    if making not in SWEEPS:
-        carried_out(page, making, root)
-    return SWEEPS[making]
 
 
 @pytest.mark.usefixtures("small_corpus")
@@ -168,8 +169,10 @@ def sweep_before(page: Path, command: str, root: Path) -> str:
 def test_a_command_does_what_its_page_says(
     page: Path, command: str, copy: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
+    script, *words = filled_in(page, command, copy)
+    capsys.readouterr()
     before = results(copy)
-    script, words = carried_out(page, command, copy)
+    carry_out(command, [script, *words], copy)
     check_outcome(script, words, capsys.readouterr().out, results(copy) - before, copy)
 
 
