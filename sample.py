@@ -68,7 +68,7 @@ def sample(arguments: argparse.Namespace) -> str:
     net.load_state_dict({name.removeprefix("net."): value for name, value in state})
     options = {key: getattr(arguments, key) for key in ("temperature", "top_k", "seed")}
     prompt, length = arguments.prompt, arguments.max_new_tokens
-    data: Any = get_class(config.data._target_)  # its class knows how to continue a text; no data are read
+    data: Any = get_class(config.data._target_)  # knows how to continue a text; reads no data
     return str(prompt + data.continue_text(net, tokenizer, prompt, length, **options))
 
 

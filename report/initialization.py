@@ -38,7 +38,7 @@ def report(folder: Path) -> str:
         out.print(rich_table(table(str(init), part)))
         out.print()
     out.print(
-        "gradient  norm of the gradient of the last block's second MLP matrix, in nets of L blocks\n"
+        "gradient  norm of the gradient of the second MLP matrix in the last of L blocks\n"
         "L^p       the power of L that the gradient follows; 1 / sqrt(L) is p = -0.5\n"
         "RMS       root mean square of the residual stream of the deepest net, by blocks passed\n"
         "±         half of the distance between the lowest and the highest seed\n"
