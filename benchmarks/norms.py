@@ -3,8 +3,8 @@
 python benchmarks/norms.py --rounds 200 [--compile | --step | --precision] [--norms layernorm dyt]
 
 Norms are found by listing configs/norm. All are timed in turn, round by round, in this process,
-since machines are noisy; what counts is the ratio of the medians to `nn.LayerNorm`'s. Run it on an
-idle machine.
+since machines are noisy. Trust the ratio of the medians to that of `nn.LayerNorm`, and run it on
+an idle machine.
 """
 
 import argparse
@@ -62,7 +62,7 @@ def medians(works: dict[str, Work], rounds: int) -> dict[str, float]:
 
 
 def peak_bytes(work: Work) -> int:
-    """The most memory allocated at once during the work, what stood before left out."""
+    """The most memory that the work has allocated at once, without what was there before."""
     with profile(activities=[ProfilerActivity.CPU], profile_memory=True) as profiled:
         work()
     kineto: Any = profiled.profiler

@@ -2,8 +2,8 @@
 
 python benchmarks/throughput.py --rounds 3 --steps 400 [overrides, as for train.py]
 
-The two run in alternating processes, since machines are noisy; each gives the median over windows
-of ten steps, the first hundred left out. Run it on an idle machine. What counts is the ratio.
+The two run in alternating processes, since machines are noisy. Each gives the median over windows
+of ten steps, without the first hundred steps. Trust the ratio, and run it on an idle machine.
 """
 
 import argparse

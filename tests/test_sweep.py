@@ -33,7 +33,7 @@ def start(*arguments: str, cwd: Path) -> subprocess.Popen[str]:
 
 @pytest.fixture(scope="module")
 def sweep(tmp_path_factory: pytest.TempPathFactory, tiny_text: Path) -> Iterator[Path]:
-    """Some norms (README's sweep has all), not from the repository, on a path to stumble over."""
+    """Some norms (docs/sweeps.md has all), not from the repository, on a path to stumble over."""
     cwd = tmp_path_factory.mktemp("elsewhere")
     (cwd / "my file, [v2]=b.txt").write_bytes(tiny_text.read_bytes())
     overrides = [

@@ -2,8 +2,9 @@
 
 python tools/draw_axes.py
 
-Measured in training, at the first step: an input number is shaded where a change of it changes the
-output that is marked. No norm is named; yamls of one class with the same picture share a panel.
+This is measured in training, at the first step: an input number is shaded if a change of it changes
+the marked output. Norms are found by listing configs/norm; yamls of one class with the same picture
+share a panel.
 """
 
 import math
@@ -14,22 +15,21 @@ from itertools import product
 from pathlib import Path
 from typing import NamedTuple
 
-ROOT = Path(__file__).resolve().parent.parent
-sys.path.insert(0, str(ROOT))  # as a script, Python looks in docs/ only
+sys.path.insert(0, str(Path(__file__).parent.parent))  # a script sees only its own folder
 
-import matplotlib  # noqa: E402
+import matplotlib
 
 matplotlib.use("Agg")
-import matplotlib.pyplot as plt  # noqa: E402
-import torch  # noqa: E402
-from matplotlib.axes import Axes  # noqa: E402
-from matplotlib.colors import ListedColormap  # noqa: E402
-from matplotlib.patches import Patch  # noqa: E402
-from torch import nn  # noqa: E402
+import matplotlib.pyplot as plt
+import torch
+from matplotlib.axes import Axes
+from matplotlib.colors import ListedColormap
+from matplotlib.patches import Patch
+from torch import nn
 
-from model import properties as p  # noqa: E402
+from model import properties as p
 
-PICTURE = ROOT / "docs" / "axes.png"
+PICTURE = Path(__file__).parent.parent / "docs" / "axes.png"
 B, T, C = 6, 5, 12  # more rows than a ghost batch, slices of more than two features
 AT = (1, 2, 4)  # the output number; neither the first nor the last of anything
 LEGEND = {"other numbers": "#e3e3e3", "what it is made from": "#56b4e9", "this number": "#a83200"}
@@ -37,7 +37,7 @@ COLUMNS = 4
 
 
 class Panel(NamedTuple):
-    """Yamls that share a picture, their mask (B, T, C), and what a picture cannot show."""
+    """The yamls that share a picture, its mask (B, T, C), and a note on what it cannot show."""
 
     names: tuple[str, ...]
     mask: torch.Tensor
@@ -45,7 +45,7 @@ class Panel(NamedTuple):
 
 
 def made_from(norm: nn.Module, at: tuple[int, int, int] = AT) -> torch.Tensor:
-    """Which inputs (B, T, C) the output number `at` moves with, in train mode."""
+    """Which inputs (B, T, C) change the output number `at`, in train mode."""
     x = p.drawn(B, T, C, seed=7)
     before, mask = p.output(norm, x)[at], torch.zeros(B, T, C, dtype=torch.bool)
     for index in product(range(B), range(T), range(C)):
@@ -55,7 +55,7 @@ def made_from(norm: nn.Module, at: tuple[int, int, int] = AT) -> torch.Tensor:
 
 
 def note_of(name: str) -> str:
-    """What a norm is made from besides this batch, and what changes after a warm-up."""
+    """What an output is made from besides this batch, and what changes after a warm-up."""
     start, later = (p.averages_over(norm) for norm in p.phases(p.exact(name)).values())
     if later != start:
         return f"at the start; later: {', '.join(later) or 'nothing else'}"
@@ -63,7 +63,7 @@ def note_of(name: str) -> str:
 
 
 def panels() -> list[Panel]:
-    """A panel for every yaml of configs/norm, those that look at little first."""
+    """The panels of all yamls in configs/norm, those that use the fewest numbers first."""
     found: dict[tuple[str, bytes, str], Panel] = {}
     for name, config in p.configs().items():
         mask, note = made_from(p.started(p.exact(name), C)), note_of(name)
@@ -74,7 +74,7 @@ def panels() -> list[Panel]:
 
 
 def described(shown: Sequence[Panel]) -> str:
-    """The panels in a line of text, kept in the file: a test finds a stale picture by it."""
+    """The panels as one line of text, kept in the file: by it a test finds an outdated picture."""
     texts = []
     for names, mask, note in shown:
         digits = "".join(str(int(cell)) for cell in mask.flatten())
@@ -83,7 +83,7 @@ def described(shown: Sequence[Panel]) -> str:
 
 
 def draw_sheets(axes: Axes, mask: torch.Tensor, marked: float = 2) -> None:
-    """B grids side by side, each of T columns and C rows; one cell between two."""
+    """Draw B grids side by side, each with T columns and C rows, one cell apart."""
     cells = torch.full((C, B * (T + 1)), torch.nan)
     codes = mask.float()
     codes[AT] = marked
@@ -101,7 +101,7 @@ def draw_sheets(axes: Axes, mask: torch.Tensor, marked: float = 2) -> None:
 
 
 def draw_key(axes: Axes) -> None:
-    """The batch alone, with its axes named."""
+    """Draw the batch alone, with its axes named."""
     draw_sheets(axes, torch.zeros(B, T, C, dtype=torch.bool), marked=0)
     width, line = B * (T + 1) - 1, {"color": "black", "linewidth": 0.8, "clip_on": False}
     axes.plot((0, width), (-0.8, -0.8), **line)
@@ -114,7 +114,7 @@ def draw_key(axes: Axes) -> None:
 
 
 def draw_panel(axes: Axes, panel: Panel) -> None:
-    """The sheets, the names above and the note below."""
+    """Draw the sheets, with the names above and the note below."""
     draw_sheets(axes, panel.mask)
     names = textwrap.fill(", ".join(panel.names), 26)
     axes.set_title(names, loc="left", fontsize=8, family="monospace", pad=3)

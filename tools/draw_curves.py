@@ -16,7 +16,7 @@ COLOURS = {"layernorm": "#0072b2", "batchnorm": "#d55e00", "none": "#009e73"}  #
 
 
 def validation_curves(sweeps: list[str]) -> pd.DataFrame:
-    """Columns norm, seed, step, loss of every run in the sweeps."""
+    """The validation loss of every run in the sweeps: columns norm, seed, step, value."""
     tables = []
     for path in [path for sweep in sweeps for path in sorted(Path(sweep).glob("*/metrics.csv"))]:
         table = pd.read_csv(path).query("name == 'loss/val'")
@@ -26,7 +26,7 @@ def validation_curves(sweeps: list[str]) -> pd.DataFrame:
 
 
 def main() -> None:
-    """One line a norm, the mean over seeds; a thin line a seed."""
+    """Draw the mean over seeds as one line per norm, and each seed as a thin line."""
     curves = validation_curves(sys.argv[1:])
     figure, axes = plt.subplots(figsize=(7.2, 3.6), dpi=150, layout="constrained")
     for norm, colour in COLOURS.items():

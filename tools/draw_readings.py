@@ -1,4 +1,4 @@
-"""Draw docs/probes_readings.svg: BatchNorm read three ways, by batch size, from a sweep's folder.
+"""Draw docs/probes_readings.svg: BatchNorm's loss with three kinds of statistics, by batch size.
 
 python tools/draw_readings.py sweeps/<time>
 """
@@ -22,7 +22,7 @@ WAYS = {
 
 
 def readings(sweep: str) -> pd.DataFrame:
-    """One row a run: norm, seed, characters a batch, and the readings in nats a character."""
+    """One row per run: norm, seed, characters in a batch, and the losses in nats per character."""
     rows = []
     for path in sorted(Path(sweep).glob("*/result.json")):
         result = json.loads(path.read_text())
@@ -34,7 +34,7 @@ def readings(sweep: str) -> pd.DataFrame:
 
 
 def main() -> None:
-    """Means over seeds, bands from the lowest to the highest."""
+    """Draw means over seeds, with bands from the lowest to the highest."""
     table = readings(sys.argv[1])
     print(table.groupby(["norm", "characters"]).agg(["mean", "min", "max"]).drop(columns="seed").T)
     with mpl.rc_context(STYLE):

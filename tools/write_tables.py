@@ -1,31 +1,27 @@
-"""Write the generated tables into README.md and docs/norms.md, between their marker comments.
+"""Write the generated tables into docs/norms.md, between their marker comments.
 
 python tools/write_tables.py            # writes them
-python tools/write_tables.py --check    # writes nothing; exit code 1 if one is stale
+python tools/write_tables.py --check    # writes nothing; exit code 1 if one is out of date
 
-Every cell is measured (model/properties.py). A table stands between `<!-- table: NAME -->` and
-`<!-- end -->`; where it stands is up to the text around it.
+Every cell of these tables is measured (model/properties.py). A table is written between
+`<!-- table: NAME -->` and `<!-- end -->`; where that is, is up to the text around it.
 """
 
-import re
 import sys
 from collections.abc import Iterable
 from functools import cache
 from pathlib import Path
 
-ROOT = Path(__file__).resolve().parent.parent
-sys.path.insert(0, str(ROOT))  # as a script, Python looks in docs/ only
+sys.path.insert(0, str(Path(__file__).parent.parent))  # a script sees only its own folder
 
-import torch  # noqa: E402
-from torch import nn  # noqa: E402
-from torch.nn.utils import parametrizations  # noqa: E402
+import torch
+from torch import nn
+from torch.nn.utils import parametrizations
 
-from model import properties as p  # noqa: E402
+from model import properties as p
 
-PAGES = {
-    "README.md": ("norms",),
-    "docs/norms.md": ("norm of linear", "linear of norm", "causality"),
-}
+PAGE = Path(__file__).parent.parent / "docs" / "norms.md"
+TABLES = ("norms", "norm of linear", "linear of norm", "causality")
 YES_NO = {True: "yes", False: "**no**"}
 LATER = " (later)"
 
@@ -38,7 +34,7 @@ def markdown(head: Iterable[str], rows: Iterable[Iterable[str]]) -> str:
 
 
 def grouped(cells: dict[str, list[str]]) -> list[list[str]]:
-    """One row for all names with the same cells; a `(later)` that is like its start is left out."""
+    """One row for all names with the same cells; a `(later)` that equals its start is left out."""
     together: dict[tuple[str, ...], list[str]] = {}
     for name, row in cells.items():
         names = together.setdefault(tuple(row), [])
@@ -48,7 +44,7 @@ def grouped(cells: dict[str, list[str]]) -> list[list[str]]:
 
 
 def invariance(arrangement: str) -> str:
-    """Table 1 of the LayerNorm paper with a row for each norm, in training."""
+    """The markdown of table 1 of the LayerNorm paper with a row for each norm, in training."""
     map_of, dim, changes = {
         "norm of linear": (p.norm_of_linear, p.C, p.CHANGES),
         "linear of norm": (p.linear_of_norm, p.D, p.CHANGES | p.TOKEN_SHIFTED),
@@ -64,7 +60,7 @@ def invariance(arrangement: str) -> str:
 
 
 def causality() -> str:
-    """What a later token and another row change, in training and evaluation."""
+    """The markdown of what a later token and another row change, in training and evaluation."""
     cells = {}
     weight_norm = {"WeightNorm": lambda dim: parametrizations.weight_norm(nn.Linear(dim, dim))}
     for name, make in {**p.rows(), **weight_norm}.items():
@@ -83,13 +79,13 @@ def causality() -> str:
 
 
 def over_time(answers: list[str]) -> str:
-    """The answer at the start, and the one after a warm-up if it is another."""
+    """The answer at the start, and the one after a warm-up if it differs."""
     start, later = answers
     return start if start == later else f"{start}; later {later}"
 
 
 def short() -> str:
-    """One row a norm; a yaml whose row is like that of a listed one of its class is left out."""
+    """The markdown of the overview; of yamls of one class with the same row it has the first."""
     rows, seen = [], set()
     for name in p.configs():
         phases = list(p.phases(p.exact(name)).values())
@@ -108,36 +104,36 @@ def short() -> str:
 
 @cache
 def table(name: str) -> str:
-    """The markdown of a table of `PAGES`."""
+    """The markdown of one of `TABLES`."""
     torch.set_num_threads(1)
     if name == "norms":
         return short()
     return causality() if name == "causality" else invariance(name)
 
 
-def regenerated(page: str) -> str:
-    """The page's text with its tables made anew.
+def regenerated(text: str) -> str:
+    """A page's text with its tables measured again.
 
     Raises:
-        ValueError: a table of `PAGES` has no place in the page.
+        ValueError: the page has no place for one of `TABLES`, or several.
     """
-    text = (ROOT / page).read_text()
-    for name in PAGES[page]:
-        pattern = rf"(<!-- table: {name} -->\n).*?(<!-- end -->)"
-        text, found = re.subn(pattern, lambda m: f"{m[1]}{table(name)}\n{m[2]}", text, flags=re.S)  # noqa: B023
-        if found != 1:
-            raise ValueError(f"{page} needs one `<!-- table: {name} -->`, it has {found}")
+    for name in TABLES:
+        before, *after = text.split(f"<!-- table: {name} -->\n")
+        if len(after) != 1:
+            raise ValueError(f"the page needs one `<!-- table: {name} -->`, it has {len(after)}")
+        rest = after[0][after[0].index("<!-- end -->") :]
+        text = f"{before}<!-- table: {name} -->\n{table(name)}\n{rest}"
     return text
 
 
 def main() -> None:
-    """Write the pages, or with --check only say which are stale."""
-    stale = [page for page in PAGES if regenerated(page) != (ROOT / page).read_text()]
+    """Write the page, or with --check only say whether it is out of date."""
+    before = PAGE.read_text()
+    after = regenerated(before)
     if "--check" in sys.argv[1:]:
-        sys.exit(f"stale, run python tools/write_tables.py: {', '.join(stale)}" if stale else 0)
-    for page in stale:
-        (ROOT / page).write_text(regenerated(page))
-        print(f"wrote {page}")
+        stale = before != after
+        sys.exit("docs/norms.md is out of date: run python tools/write_tables.py" if stale else 0)
+    PAGE.write_text(after)
 
 
 if __name__ == "__main__":

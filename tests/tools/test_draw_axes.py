@@ -47,15 +47,13 @@ def test_an_output_is_made_from_what_the_formula_says(name: str, mask: torch.Ten
     assert torch.equal(measured, mask)
 
 
-def test_a_warm_up_and_a_memory_are_told_in_words() -> None:
+def test_a_warm_up_and_a_memory_are_described_in_words() -> None:
     notes = {name: panel.note for panel in panels() for name in panel.names}
     assert notes["powernorm"].startswith("at the start; later: ")
     assert notes["batchnorm_running"] == "and earlier batches"
     assert notes["batchnorm"] == notes["layernorm"] == ""
 
 
-def test_the_picture_is_not_stale() -> None:
+def test_the_picture_is_not_out_of_date() -> None:
     with Image.open(axes.PICTURE) as picture:
-        assert picture.info["Description"] == axes.described(panels()), (
-            "run python tools/draw_axes.py"
-        )
+        assert picture.info["Description"] == axes.described(panels()), "run `make docs`"
