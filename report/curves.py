@@ -9,7 +9,7 @@ from matplotlib.axes import Axes
 
 from report.group import Study
 from report.intervals import interval, ratio
-from report.style import Look
+from report.style import Look, around
 
 FEWEST_POINTS = 3  # two points joined by a line are no curve
 BINS = 60  # points of a curve: more show the noise of single batches
@@ -122,9 +122,8 @@ def draw_curves(
     """Curves against steps; a run that failed outside the limits is marked on the edge."""
     for condition, curve in curves.items():
         draw_curve(axes, curve, colours[condition], dots)
-    lines = np.concatenate([values for curve in curves.values() for _, values in curve.lines])
-    margin = 0.06 * np.ptp(lines) or 0.1
-    axes.set_ylim(*(limits or (lines.min() - margin, lines.max() + margin)))
+    lines = [values for curve in curves.values() for _, values in curve.lines]
+    axes.set_ylim(*(limits or around(np.concatenate(lines))))
     axes.set_xlim(left=0)
     axes.set_xlabel("optimizer steps")
     clamp_marks(axes)

@@ -25,6 +25,7 @@ from report.style import (
     STYLE,
     Drawn,
     Look,
+    around,
     canvas,
     finish,
     in_rows,
@@ -173,7 +174,9 @@ def loss_lr(name: str, judged: Judged, colours: dict[str, Look]) -> Drawn | None
         axes.plot(entry.best, rates.capped.min(), "o", **best)
         failed = rates[rates.failed > 0]
         axes.plot(failed.index, failed.capped, "x", color=look.color, ms=9, mew=2.5, gid="failed")
-    axes.set_ylim(*trained_range([entry.rates for entry in judged.tuned]))
+    every = pd.concat([entry.rates for entry in judged.tuned])
+    trained = every.capped[every.failed == 0]  # other rates are marked, if need be at the edge
+    axes.set_ylim(*around(trained if len(trained) else every.capped))
     axes.set_xscale("log")
     clamp_marks(axes)
     plain_numbers(axes.xaxis)
@@ -184,11 +187,3 @@ def loss_lr(name: str, judged: Judged, colours: dict[str, Look]) -> Drawn | None
     if any((entry.rates.failed > 0).any() for entry in judged.tuned):
         caption += " × marks a rate where a seed failed, on the upper edge if its loss is beyond."
     return finish(figure, name, "Loss against the learning rate", caption)
-
-
-def trained_range(tables: list[pd.DataFrame]) -> tuple[float, float]:
-    """The losses of rates without a failed seed; the others are marked at the upper edge."""
-    values = pd.concat([rates.capped[rates.failed == 0] for rates in tables])
-    values = values if len(values) else pd.concat([rates.capped for rates in tables])
-    margin = 0.06 * (values.max() - values.min()) or 0.1
-    return float(values.min() - margin), float(values.max() + margin)

@@ -20,7 +20,7 @@ from report.curves import (
 from report.failures import ERROR, NON_FINITE
 from report.group import Study
 from report.intervals import FEWEST, interval
-from report.style import Drawn, Look, canvas, finish, name_lines
+from report.style import Drawn, Look, around, canvas, finish, name_lines
 
 MOST = 8  # figures: a page is no archive
 FIRST = {  # what says most about a norm, in words; others are drawn where there is none of these
@@ -71,8 +71,7 @@ def by_layer(file: str, study: Study, colours: dict[str, Look], names: list[str]
         label = label_of(study, condition)
         draw_layers(axes, label, shifted, colours[condition], condition in means)
     shown = np.concatenate([table.to_numpy().ravel() for table in tables.values()])
-    margin = 0.06 * np.ptp(shown) or 0.1
-    axes.set_ylim(shown.min() - margin, shown.max() + margin)  # an interval may go beyond
+    axes.set_ylim(*around(shown))  # an interval may go beyond
     axes.xaxis.set_major_locator(MaxNLocator(integer=True))
     first = "the embeddings" if "residual" in file else "the first block"
     axes.set_xlabel(f"layer (0: {first})")

@@ -18,6 +18,7 @@ from report.notes import Note, with_numbers
 from report.settings import SPEED, subtitle
 from report.style import Drawn
 
+MAIN = "comparison"  # the table of the first screen
 BATCH = ("probe_tid", "probe_loss", "probe_leak")  # figures of batch statistics
 # Of each section the tables by name, and the figures by how their names begin.
 SECTIONS: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
@@ -31,7 +32,8 @@ SECTIONS: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
     "Settings": (("settings",), ()),
     "Notes": ((), ()),
 }
-Noted = tuple[Table, list[tuple[int, Note]]]  # a table and the numbered notes on its numbers
+Numbered = list[tuple[int, Note]]
+Noted = tuple[Table, Numbered]  # a table and the notes on its numbers
 
 
 @dataclass(frozen=True)
@@ -42,7 +44,7 @@ class Section:
     text: str
     tables: list[Noted]
     figures: dict[str, Drawn]
-    notes: list[tuple[int, Note]]
+    notes: Numbered
 
 
 def page(judged: Judged, tables: list[Table], notes: list[Note], figures: dict[str, Drawn]) -> str:
@@ -58,16 +60,16 @@ def page(judged: Judged, tables: list[Table], notes: list[Note], figures: dict[s
     environment.filters["condition"] = lambda cell: condition_cell(cell, colours)
     curves = "loss_val_steps" if "loss_val_steps" in figures else "loss_train_steps"
     first = {name: figures[name] for name in ("differences", curves) if name in figures}
-    noted = {table.name: (with_numbers(table, notes), on(table.name, notes)) for table in tables}
-    others = [pair for pair in enumerate(notes, 1) if pair[1].table not in noted]
+    at = notes_by_place(notes, {table.name for table in tables})
+    noted = {table.name: (with_numbers(table, notes), at[table.name]) for table in tables}
     return environment.get_template("page.html.j2").render(
         title=title(judged),
         subtitle=subtitle(judged.study),
         findings=findings(judged),
         command=tuning_command(judged),
         first=first,
-        comparison=noted.get("comparison"),
-        sections=sections(noted, {k: v for k, v in figures.items() if k not in first}, others),
+        comparison=noted.get(MAIN),
+        sections=sections(noted, {k: v for k, v in figures.items() if k not in first}, at[""]),
     )
 
 
@@ -78,13 +80,20 @@ def title(judged: Judged) -> str:
     return f"{', '.join(conditions[:4])}{more}"
 
 
-def on(table: str, notes: list[Note]) -> list[tuple[int, Note]]:
-    """The notes on a table's numbers, each with its own number."""
-    return [(number, note) for number, note in enumerate(notes, 1) if note.table == table]
+def notes_by_place(notes: list[Note], tables: set[str]) -> dict[str, Numbered]:
+    """The numbered notes by the table that they go under, "" for none.
+
+    Notes on a condition go under the main table, whose rows carry their numbers.
+    """
+    places: dict[str, Numbered] = {place: [] for place in ["", *tables]}
+    for number, note in enumerate(notes, 1):
+        wanted = MAIN if note.conditions and MAIN in tables else note.table
+        places[wanted if wanted in tables else ""].append((number, note))
+    return places
 
 
 def sections(
-    tables: dict[str, Noted], figures: dict[str, Drawn], others: list[tuple[int, Note]]
+    tables: dict[str, Noted], figures: dict[str, Drawn], others: Numbered
 ) -> list[Section]:
     """What follows the first screen, in order; a section without content is left out."""
     made: list[Section] = []

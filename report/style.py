@@ -100,6 +100,12 @@ def canvas(height: float = 3.1) -> tuple[Figure, Axes]:
     return figure, figure.add_subplot()
 
 
+def around(values: Any) -> tuple[float, float]:
+    """The limits of an axis that shows these values."""
+    margin = 0.06 * np.ptp(values) or 0.1
+    return float(np.min(values) - margin), float(np.max(values) + margin)
+
+
 def name_lines(figure: Figure, axes: Axes) -> None:
     """Name up to three lines at their right ends, more of them in a legend below."""
     lines = [line for line in axes.get_lines() if not str(line.get_label()).startswith("_")]
@@ -142,7 +148,7 @@ def spread(wanted: list[float], gap: float) -> list[float]:
     """Places between 0 and 1 that are near the wanted ones and at least a gap apart.
 
     >>> spread([0.5, 0.5, 0.0], 0.25), spread([1.0, 1.0], 0.25)
-    ([0.5, 0.75, 0.0], [0.75, 1.0])
+    ([0.5, 0.75, 0.0], [0.75, 1])
     """
     places = list(wanted)
     order = sorted(range(len(wanted)), key=wanted.__getitem__)

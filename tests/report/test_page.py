@@ -83,12 +83,15 @@ def test_a_visible_caption_has_at_most_two_sentences(full: str) -> None:
 
 
 def test_each_note_is_under_the_table_whose_numbers_it_qualifies(full: str, swept: Path) -> None:
+    """Those on a condition are under the main table, where its row has their numbers."""
     notes = footnotes(judged_of(swept))
-    assert {note.table for note in notes} >= {"comparison", "losses"}
     sections = dict(re.findall(r'<section id="([^"]+)">(.*?)</section>', full, re.DOTALL))
+    assert {bool(note.conditions) for note in notes} == {True, False}
     for number, note in enumerate(notes, 1):
         assert full.count(f'id="note-{number}"') == 1
-        assert f'id="note-{number}"' in sections[note.table]
+        place = "comparison" if note.conditions else note.table
+        assert f'id="note-{number}"' in sections[place]
+        assert (f'href="#note-{number}"' in sections["comparison"]) == bool(note.conditions)
     assert "notes" not in sections  # for notes on no table
 
 
