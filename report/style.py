@@ -10,6 +10,7 @@ import textwrap
 from dataclasses import dataclass
 from html import escape
 from itertools import pairwise
+from pathlib import Path
 from typing import Any
 
 import matplotlib as mpl
@@ -18,35 +19,14 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import LogLocator
 
-INK, FAINT = "#010203", "#818283"  # stand for currentColor, and the grid
+INK = "#010203"  # as in figures.mplstyle; becomes currentColor
 # Okabe and Ito's colours, the blue lighter for a dark page, without black and yellow, which vanish.
 COLOURS = ["#2A85C4", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#8A8A8A"]
 DASHES = ["-", "--", ":", "-."]  # from the eighth condition on
 MARKERS = "osD^vPX"
-STYLE: Any = {
-    "svg.fonttype": "none",  # text stays text
-    "svg.hashsalt": "normlab",  # the same runs give the same file
-    "font.size": 11,
-    "font.family": "sans-serif",
-    "text.parse_math": False,  # a condition's name is no formula
-    "text.color": INK,
-    "axes.labelcolor": INK,
-    "axes.labelsize": 10.5,
-    "axes.edgecolor": INK,
-    "axes.facecolor": "none",
-    "axes.spines.top": False,
-    "axes.spines.right": False,
-    "axes.grid": True,
-    "axes.formatter.use_mathtext": False,
-    "grid.color": FAINT,
-    "grid.alpha": 0.25,
-    "xtick.color": INK,
-    "ytick.color": INK,
-    "figure.facecolor": "none",
-    "savefig.facecolor": "none",
-    "legend.frameon": False,
-    "lines.linewidth": 1.8,
-}
+STYLE: Any = mpl.rc_params_from_file(
+    Path(__file__).with_name("figures.mplstyle"), use_default_template=False
+)
 OWN_COLOURS = (
     "<style>svg{color:#1d1d1f;background:#fff}"
     "@media(prefers-color-scheme:dark){svg{color:#e8e8ea;background:#17181a}}</style>"
