@@ -40,7 +40,7 @@ class LineDataModule(CharDataModule):
         """The tokenizer, and the lines' ids as a padded matrix (n, T + 1) in the fixed order."""
         lines = [line for line in text.split("\n") if line.strip()]
         if not lines:
-            raise ValueError(f"{self.source} has no lines; give a file with one sample a line")
+            raise ValueError(f"{self.source} has no lines; give a file with one sample per line")
         longest = max(lines, key=len)
         if len(longest) + 1 > self.block_size:
             raise ValueError(

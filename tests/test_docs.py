@@ -19,6 +19,7 @@ import yaml
 
 import data.corpus
 import model.norms
+from run.overrides import key_of
 from tests.conftest import ROOT, here
 
 README, *OTHERS = PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
@@ -46,11 +47,6 @@ ALL = [(page, command) for page in PAGES for command in commands(page)]
 FIRST = {command: page for page, command in reversed(ALL)}
 PYTHON = [(p, c) for p, c in ALL if c.startswith("python ") and FIRST[c] == p]
 OTHER = [command for page, command in ALL if not command.startswith("python ")]
-
-
-def key_of(override: str) -> str:
-    """What an override sets."""
-    return override.lstrip("+~").partition("=")[0]
 
 
 def write_new_norm(root: Path) -> list[Path]:
@@ -112,6 +108,7 @@ def small(script: str, words: list[str]) -> list[str]:
     shrunk = [re.sub(r"(max_steps=)\d{3,}", r"\g<1>8", word) for word in words]
     shrunk = [re.sub(r"^(seed=1),2,3$", r"\1", word) for word in shrunk]
     shrunk = [word.replace("data.batch_size=1,4,16,64", "data.batch_size=4,8") for word in shrunk]
+    shrunk = [word.replace("glob(*)", "glob(*layernorm)") for word in shrunk]
     if {"experiment=tune", "experiment=norms", "experiment=warmup"} & set(words):
         more = [*more, *TUNING, *ONE_CONDITION]
         shrunk = [word for word in shrunk if key_of(word) != "norm"]

@@ -177,7 +177,7 @@ def test_of_a_small_split_each_line_is_read_at_each_evaluation() -> None:
     [
         (["a" * 20], {}, "data.block_size=20 holds lines of up to 19 characters, but names.txt "),
         (["a" * 20], {}, "has one of 20 ('aaaaaaaaa'...): give data.block_size=21"),
-        ([], {}, "names.txt has no lines; give a file with one sample a line"),
+        ([], {}, "names.txt has no lines; give a file with one sample per line"),
         (["", " ", "\t"], {}, "names.txt has no lines"),
         (["a"], {}, "the validation split of names.txt has 0 of 1 lines, but needs at least 1"),
         (["a"] * 9, {"split": [0.0, 0.5, 0.5]}, "the training split of names.txt has 0 of 9 lines"),
