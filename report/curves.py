@@ -22,26 +22,16 @@ class Curve:
 
     Attributes:
         label: the condition, with the number of its failed runs if there are any.
-        steps: optimizer steps, increasing.
-        mean: over seeds; NaN for a condition with a failed run.
-        low: of the 95 % interval, NaN with fewer than 3 seeds.
-        high: of the interval.
-        single: of a condition with a failed run, each run's own steps and values, longest first.
+        lines: optimizer steps and values: one line, the mean over seeds; or, of a condition with a
+            failed run, a line per run, the longest first.
+        band: both ends of the mean's 95 % interval, NaN with fewer than 3 seeds; None without mean.
         ends: (step, value) where a run that failed ended.
     """
 
     label: str
-    steps: Array
-    mean: Array
-    low: Array
-    high: Array
-    single: list[tuple[Array, Array]]
+    lines: list[tuple[Array, Array]]
+    band: tuple[Array, Array] | None
     ends: list[tuple[float, float]]
-
-    @property
-    def lines(self) -> list[tuple[Array, Array]]:
-        """Steps and values of the mean, or of each single run."""
-        return [(self.steps, self.mean)] if len(self.steps) else self.single
 
 
 def curves_of(study: Study, name: str, log: bool = False) -> dict[str, Curve]:
@@ -63,16 +53,17 @@ def curve_of(study: Study, condition: str, name: str, log: bool = False) -> Curv
     label, kinds = label_of(study, condition), runs.set_index("run").failure
     if study.failed[condition]:
         ends = [end_of(study, run, name) for run in series if kinds[run]]
-        each = [binned(values.to_frame())[values.name] for values in series.values()]
-        single = [(values.index.to_numpy(), values.to_numpy()) for values in each]
-        single.sort(key=lambda line: -line[0][-1])  # the longest is the one that is named
-        nothing = np.array([])
-        return Curve(label, nothing, nothing, nothing, nothing, single, ends)
+        each = [binned(values.to_frame()).squeeze("columns") for values in series.values()]
+        each.sort(key=lambda values: -values.index[-1])  # the longest is the one that is named
+        lines = [(values.index.to_numpy(), values.to_numpy()) for values in each]
+        return Curve(label, lines, None, ends)
     frame = binned(pd.DataFrame(series))
+    if frame.empty:
+        return None
     values = frame.clip(lower=np.finfo(float).tiny) if log else frame
-    found = (ratio(np.log(values)) if log else interval(values)) if len(frame) else interval([])
-    low, high = (np.broadcast_to(end, len(frame)) for end in (found.low, found.high))
-    return Curve(label, frame.index.to_numpy(), np.asarray(found.mean), low, high, [], [])
+    found = ratio(np.log(values)) if log else interval(values)
+    band = np.broadcast_to(found.low, len(frame)), np.broadcast_to(found.high, len(frame))
+    return Curve(label, [(frame.index.to_numpy(), np.asarray(found.mean))], band, [])
 
 
 def label_of(study: Study, condition: str) -> str:
@@ -131,15 +122,15 @@ def draw_curves(
 
 def draw_curve(axes: Axes, curve: Curve, look: Look, dots: bool = False) -> None:
     """Mean and band; or the single runs, with a mark where a failed one ended."""
-    marker = look.marker if dots and len(curve.steps) <= 30 else ""
     style: Any = {"color": look.color, "linestyle": look.linestyle}
-    if len(curve.steps):
-        band: Any = {"color": look.color, "alpha": 0.2, "linewidth": 0}
-        axes.fill_between(curve.steps, curve.low, curve.high, **band)
-        axes.plot(curve.steps, curve.mean, label=curve.label, marker=marker, ms=4, **style)
-    for i, (steps, values) in enumerate(curve.single):
-        label = None if i else curve.label
-        axes.plot(steps, values, label=label, linewidth=1, **style)
+    if curve.band is None:
+        style["linewidth"] = 1
+    else:
+        steps, _ = curve.lines[0]
+        style |= {"marker": look.marker if dots and len(steps) <= 30 else "", "ms": 4}
+        axes.fill_between(steps, *curve.band, color=look.color, alpha=0.2, linewidth=0)
+    for i, (steps, values) in enumerate(curve.lines):
+        axes.plot(steps, values, label=None if i else curve.label, **style)
     for step, value in curve.ends:
         axes.plot(step, value, "x", color=look.color, ms=9, mew=2.5, gid="failed")
 
@@ -156,10 +147,11 @@ def clamp_marks(axes: Axes) -> None:
 def curve_caption(study: Study, curves: dict[str, Curve]) -> str:
     """One sentence: what the lines and shades of a figure are, of those that are there."""
     parts = []
-    if any(len(curve.steps) for curve in curves.values()):
-        shaded = any(np.isfinite(curve.low).any() for curve in curves.values())
+    bands = [curve.band for curve in curves.values() if curve.band is not None]
+    if bands:
+        shaded = any(np.isfinite(low).any() for low, _ in bands)
         parts.append("means over seeds" + " with their 95 % intervals, shaded" * shaded)
-    if any(curve.single for curve in curves.values()):
+    if len(bands) < len(curves):
         parts.append(
             "a condition with a failed run is drawn run by run, × where a failed run ended"
         )

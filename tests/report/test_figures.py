@@ -57,10 +57,11 @@ def test_curves_on_a_log_axis_are_averaged_there(tmp_path: Path, write_run: Writ
         write_run(tmp_path / f"l{seed}", "layernorm", seed, curves=rows)
     curve = curve_of(judged_of(tmp_path).study, "layernorm", "optim/grad_norm", log=True)
     assert curve is not None
-    assert curve.mean == pytest.approx(np.exp(np.log(values).mean(0)))
+    ((_, mean),), (low, high) = curve.lines, curve.band
+    assert mean == pytest.approx(np.exp(np.log(values).mean(0)))
     half = 4.302652729911275 * np.log(values).std(0, ddof=1) / np.sqrt(3)  # t at 0.975, 2 degrees
-    assert curve.low == pytest.approx(curve.mean / np.exp(half))
-    assert curve.high == pytest.approx(curve.mean * np.exp(half))
+    assert low == pytest.approx(mean / np.exp(half))
+    assert high == pytest.approx(mean * np.exp(half))
 
 
 def words_of(figure: Drawn) -> list[str]:
@@ -84,7 +85,7 @@ def test_with_fewer_than_five_evaluations_the_training_loss_is_the_curve(
 def test_a_wide_interval_does_not_set_the_axis() -> None:
     """Seen: an axis from -8 under losses of 2, since three seeds gave an interval that wide."""
     steps, mean = np.arange(1.0, 21), np.linspace(4, 2, 20)
-    curve = Curve("a", steps, mean, mean - 10, mean + 10, [], [])
+    curve = Curve("a", [(steps, mean)], (mean - 10, mean + 10), [])
     low, high = loss_range([curve])
     assert 1.5 < low < 2
     assert 3.5 < high < 4.5
