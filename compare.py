@@ -8,6 +8,8 @@ import argparse
 import os
 import sys
 
+from run.errors import one_line
+
 
 def main() -> None:
     """Parse, compare, print; a mistake is one line and exit code 1."""
@@ -40,7 +42,7 @@ def main() -> None:
     try:
         text = compare(arguments.folders, arguments.baseline, arguments.plan, arguments.out)
     except (ValueError, OSError) as error:
-        sys.exit(f"error: {error}")
+        sys.exit(f"error: {one_line(error)}")
     try:
         print(text, flush=True)
     except BrokenPipeError:  # `| head` has read enough

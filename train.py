@@ -16,13 +16,12 @@ from hydra.types import RunMode
 from hydra.utils import instantiate
 from omegaconf import DictConfig, OmegaConf
 
-from run.closing import close, close_failed
 from run.configuration import make_path_absolute, stored_form
 from run.errors import MISTAKES, Refused, one_line
 from run.folder import write_start
-from run.result import identity
+from run.result import close, close_failed, identity
 from run.resume import check_resumable, resume_arguments, without_resume
-from sweep.earlier import earlier_loss
+from sweep.starts import earlier_loss
 
 PARTS = ("data", "optimizer", "scheduler", "probes")
 log = logging.getLogger("normlab")

@@ -23,8 +23,7 @@ from omegaconf import DictConfig, read_write
 from run.errors import one_line
 from run.result import read_result
 from sweep import grid
-from sweep.earlier import ENDED, results
-from sweep.lock import hold
+from sweep.starts import ENDED, hold, results
 
 log = logging.getLogger(__name__)
 
