@@ -56,40 +56,29 @@ class Plan:
 
     def coarse(self) -> Jobs:
         """The jobs of the first phase."""
-        return [
-            job
-            for condition in self.conditions
-            for job in jobs(condition, self.rates, self.tuning_seeds)
-        ]
+        return self.jobs([self.rates] * len(self.conditions), self.tuning_seeds)
 
     def refined(self, best: list[float | None]) -> Jobs:
         """Both sides of each condition's best rate."""
         near = [[] if b is None else [b / math.sqrt(2), b * math.sqrt(2)] for b in best]
-        return [
-            job
-            for condition, rates in zip(self.conditions, near, strict=True)
-            for job in jobs(condition, rates, self.tuning_seeds)
-        ]
+        return self.jobs(near, self.tuning_seeds)
 
     def final(self, best: list[float | None]) -> Jobs:
         """The runs that are reported."""
+        return self.jobs([[] if b is None else [b] for b in best], self.seeds)
+
+    def jobs(self, rates: list[list[float]], seeds: list[int]) -> Jobs:
+        """Each condition at its own rates, each rate on every seed.
+
+        >>> Plan([["norm=none"]], [], [], []).jobs([[0.003 * 2**0.5]], [101])
+        [['norm=none', 'optimizer.lr=0.00424', 'seed=101']]
+        """
         return [
-            job
-            for condition, rate in zip(self.conditions, best, strict=True)
-            if rate is not None
-            for job in jobs(condition, [rate], self.seeds)
+            [*condition, f"{RATE}={rate:.3g}", f"{SEED}={seed}"]
+            for condition, own in zip(self.conditions, rates, strict=True)
+            for rate in own
+            for seed in seeds
         ]
-
-
-def jobs(condition: list[str], rates: list[float], seeds: list[int]) -> Jobs:
-    """One condition at some rates, each on every seed.
-
-    >>> jobs(["norm=none"], [0.003 * 2**0.5], [101])
-    [['norm=none', 'optimizer.lr=0.00424', 'seed=101']]
-    """
-    return [
-        [*condition, f"{RATE}={rate:.3g}", f"{SEED}={seed}"] for rate in rates for seed in seeds
-    ]
 
 
 def overrides_of(params: Any, arguments: Sequence[str], config_loader: Any) -> list[Override]:
@@ -136,7 +125,6 @@ class Tune(Sweeper):
         self.params = params
         self.tuning_seeds = tuning_seeds
         self.folders: list[str] = []  # of the jobs so far, by number
-        self.launcher: Launcher | None = None
 
     def setup(
         self, *, hydra_context: HydraContext, task_function: TaskFunction, config: DictConfig
@@ -144,7 +132,7 @@ class Tune(Sweeper):
         """Keep what Hydra gives, and make the launcher."""
         self.hydra_context = hydra_context
         self.config = config
-        self.launcher = Plugins.instance().instantiate_launcher(
+        self.launcher: Launcher = Plugins.instance().instantiate_launcher(
             hydra_context=hydra_context, task_function=task_function, config=config
         )
 
@@ -162,7 +150,6 @@ class Tune(Sweeper):
 
     def launch(self, batch: Jobs) -> Sequence[JobReturn]:
         """Run jobs, numbered after those before them."""
-        assert self.launcher is not None
         self.validate_batch_is_legal(batch)
         returns = self.launcher.launch(batch, initial_job_idx=len(self.folders))
         for job in returns:
@@ -172,11 +159,7 @@ class Tune(Sweeper):
         return returns
 
     def best(self, firsts: list[str]) -> list[float | None]:
-        """The best rate so far of each condition; None where no job trained.
-
-        Args:
-            firsts: a folder of each condition.
-        """
+        """The best rate so far of each condition, by one of its folders; None if no job trained."""
         from report.group import build_study
         from report.rates import tuned_conditions  # late: pandas takes a second
         from report.read import read_runs
