@@ -21,10 +21,6 @@ class AtomicCheckpointIO(TorchCheckpointIO):
         with replace_file(Path(path)) as file:
             torch.save(checkpoint, file)
 
-    def load_checkpoint(self, path: Any, *_: Any, **__: Any) -> Any:
-        """Load tensors and plain types only, to the CPU."""
-        return torch.load(path, map_location="cpu", weights_only=True)
-
 
 class Checkpoint(pl.Callback):
     """Saves last.ckpt at every evaluation and at a stop signal, best.ckpt when the loss improves.
