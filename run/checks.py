@@ -86,11 +86,7 @@ def check(cfg: Any, folder: Path) -> None:
 
 
 def check_norms(cfg: Any) -> None:
-    """Refuse what no norm, the common one or that of a site, could be made of.
-
-    Raises:
-        ValueError: an unknown site, a name instead of a configuration, or an invalid option.
-    """
+    """Refuse what no norm, the common one or that of a site, could be made of."""
     sites = {f"model.{key}": norm for key, norm in cfg.model.items() if key.endswith("_norm")}
     if unknown := [key for key in sites if key.removeprefix("model.") not in SITES]:
         raise ValueError(f"{unknown[0]} is no site of a norm; use {', '.join(SITES)}")
@@ -117,14 +113,8 @@ def check_options(prefix: str, norm: Any) -> None:
     """Compare the options of a norm, ours or a user's, with its constructor.
 
     Which types an option takes is read off the constructor's annotations. Which values make sense
-    is for the norm to say: it raises ValueError itself.
-
-    Args:
-        prefix: what its options begin with on the command line: `norm`, `model.final_norm`.
-        norm: its configuration, `_target_` and options.
-
-    Raises:
-        ValueError: the first option that is wrong.
+    is for the norm to say: it raises ValueError itself. On the command line, the options begin with
+    `prefix`: `norm`, `model.final_norm`.
     """
     try:
         make = pkgutil.resolve_name(norm["_target_"])

@@ -81,39 +81,32 @@ def in_words(norm: Any) -> str:
     >>> in_words({"_target_": "model.norms.x.X", "_partial_": True, "momentum": None, "eps": 1e-5})
     'eps=1e-05 momentum=null'
     """
-    options = {key: norm[key] for key in sorted(norm) if not key.startswith("_")}
-    words = {None: "null", True: "true", False: "false"}
-    return " ".join(
-        f"{key}={words[value] if value is None or isinstance(value, bool) else value}"
-        for key, value in options.items()
-    )
+    words = {"None": "null", "True": "true", "False": "false"}
+    options = {key: str(norm[key]) for key in sorted(norm) if not key.startswith("_")}
+    return " ".join(f"{key}={words.get(value, value)}" for key, value in options.items())
 
 
 def site_norms(model: Any) -> str:
     """The norms of sites that have their own: `final_norm=RMSNorm(eps=1e-05 p=1.0)`."""
-    sites = [key for key in sorted(model) if key.endswith("_norm") and model[key] is not None]
     return " ".join(
-        f"{site}={model[site]['_target_'].rpartition('.')[2]}({in_words(model[site])})"
-        for site in sites
+        f"{site}={norm['_target_'].rpartition('.')[2]}({in_words(norm)})"
+        for site, norm in sorted(model.items())
+        if site.endswith("_norm") and norm is not None
     )
 
 
 def hparams(config: Any) -> dict[str, str | float]:
     """The cells of the row: strings and finite numbers, of the column's type; others are left out.
 
-    Args:
-        config: nested mappings; that of a run that failed early need not make sense.
+    The configuration of a run that failed early need not make sense.
     """
+    words: dict[str, Any] = {"norm_options": in_words, "site_norms": site_norms}
+    words["clip"] = lambda clip: clip or 0  # null is no clipping too
     cells: dict[str, str | float] = {}
     for column, (kind, key) in HPARAMS.items():
         try:
             value = reduce(lambda node, name: node[name], key.split("."), config)
-            if column == "norm_options":
-                value = in_words(value)
-            elif column == "site_norms":
-                value = site_norms(value)
-            elif column == "clip":
-                value = value or 0  # null is no clipping too
+            value = words[column](value) if column in words else value
             cell = kind(value)
         except (KeyError, AttributeError, TypeError, ValueError):
             continue
