@@ -1,4 +1,6 @@
-"""Compare the runs of one or more sweeps: python compare.py sweeps/FOLDER [more...].
+"""Compare the runs of one or more sweeps.
+
+python compare.py sweeps/FOLDER [more...]
 
 Tables go to the console; a page, its figures and its numbers go into `comparison/` in the first
 folder, or into the folder that --out names. A sweep makes the same report by itself at its end.
@@ -8,15 +10,13 @@ import argparse
 import os
 import sys
 
+from run.errors import one_line
+
 
 def main() -> None:
     """Parse, compare, print; a mistake is one line and exit code 1."""
-    parser = argparse.ArgumentParser(
-        description="Tables, figures and verdicts from run folders: a page in FOLDER/comparison/."
-    )
-    parser.add_argument(
-        "folders", nargs="+", metavar="FOLDER", help="the folder of a sweep or of a run"
-    )
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("folders", nargs="+", metavar="FOLDER", help="the folder of a sweep or run")
     parser.add_argument(
         "--baseline",
         default="layernorm",
@@ -29,22 +29,17 @@ def main() -> None:
         metavar="MARGIN",
         help="also say how many seeds tell a true difference of MARGIN nats per character from 0",
     )
-    parser.add_argument(
-        "--out",
-        metavar="DIR",
-        help="write the page, the figures and the CSV files into DIR instead",
-    )
+    parser.add_argument("--out", metavar="DIR", help="write into DIR instead of FOLDER/comparison/")
     arguments = parser.parse_args()
     from report.compare import compare  # after --help: pandas and matplotlib take a second
 
     try:
         text = compare(arguments.folders, arguments.baseline, arguments.plan, arguments.out)
-    except (ValueError, OSError) as error:
-        sys.exit(f"error: {error}")
-    try:
         print(text, flush=True)
     except BrokenPipeError:  # `| head` has read enough
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    except (ValueError, OSError) as error:
+        sys.exit(f"error: {one_line(error)}")
 
 
 if __name__ == "__main__":

@@ -33,12 +33,10 @@ def parse_arguments() -> argparse.Namespace:
     )
     parser.add_argument("--seed", type=int, default=1)
     arguments = parser.parse_args()
-    if arguments.max_new_tokens < 0:
-        parser.error(f"--max-new-tokens must be at least 0, got {arguments.max_new_tokens}")
-    if not arguments.temperature >= 0:
-        parser.error(f"--temperature must be at least 0, got {arguments.temperature}")
-    if arguments.top_k is not None and arguments.top_k < 1:
-        parser.error(f"--top-k must be at least 1, got {arguments.top_k}")
+    for name, least in (("max_new_tokens", 0), ("temperature", 0), ("top_k", 1)):
+        value = getattr(arguments, name)
+        if value is not None and not value >= least:
+            parser.error(f"--{name.replace('_', '-')} must be at least {least}, got {value}")
     return arguments
 
 

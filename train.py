@@ -16,13 +16,12 @@ from hydra.types import RunMode
 from hydra.utils import instantiate
 from omegaconf import DictConfig, OmegaConf
 
-from run.closing import close, close_failed
 from run.configuration import make_path_absolute, stored_form
 from run.errors import MISTAKES, Refused, one_line
 from run.folder import write_start
-from run.result import identity
+from run.result import close, close_failed, identity
 from run.resume import check_resumable, resume_arguments, without_resume
-from sweep.earlier import earlier_loss
+from sweep.starts import earlier_loss
 
 PARTS = ("data", "optimizer", "scheduler", "probes")
 log = logging.getLogger("normlab")
@@ -37,9 +36,8 @@ def train(cfg: DictConfig, folder: Path, overrides: list[str]) -> float:
     """
     from model import causality, sites  # torch comes late: --help answers in a second
     from model.lit import LitGPT
-    from run import outcome
+    from run import training
     from run.checks import check
-    from run.trainer import build_trainer
 
     # 1. Build all parts from the configuration: mistakes show before anything is written.
     check(cfg, folder)
@@ -50,21 +48,21 @@ def train(cfg: DictConfig, folder: Path, overrides: list[str]) -> float:
     causal = causality.is_causal(net, data.windows()[0])
     config = stored_form(OmegaConf.to_container(cfg, resolve=True), data.sha256)
     check_resumable(folder, cfg.resume, config, data.vocab_size)
-    trainer, stop, clock, checkpoint = build_trainer(cfg, folder, probes["callbacks"])
+    trainer, stop, clock, checkpoint = training.build_trainer(cfg, folder, probes["callbacks"])
 
     # 2. Store what the run is, and train.
     write_start(folder, config, overrides, data.tokenizer.to_str(pretty=True))
     log.info(f"norm={cfg.norm_name} seed={cfg.seed} {data.describe()}\n{sites.summary(net)}")
     if cfg.compile:
         net.compile()
-    result = outcome.fit(trainer, lit, data, cfg.resume, stop)
+    result = training.fit(trainer, lit, data, cfg.resume, stop)
 
     # 3. Measure what the run came to, and store that.
     result |= identity(config, overrides)
-    result |= outcome.measured(lit, data, checkpoint, clock, causal)
+    result |= training.measured(lit, data, checkpoint, clock, causal)
     if result["status"] == "finished":
-        result |= outcome.final_losses(lit, data, checkpoint)
-        outcome.write_sample(lit, data, folder, seed=cfg.seed, **cfg.sample)
+        result |= training.final_losses(lit, data, checkpoint)
+        training.write_sample(lit, data, folder, seed=cfg.seed, **cfg.sample)
     close(folder, config, result)
     stop.leave_if_received()
     return checkpoint.val_best

@@ -15,19 +15,11 @@ from run.files import replace_file
 class AtomicCheckpointIO(TorchCheckpointIO):
     """Writes beside the target, then renames: a kill leaves the earlier checkpoint whole."""
 
-    def save_checkpoint(
-        self, checkpoint: dict[str, Any], path: Any, storage_options: Any = None
-    ) -> None:
+    def save_checkpoint(self, checkpoint: dict[str, Any], path: Any, *_: Any, **__: Any) -> None:
         """Save to `path` (relative names and plain types inside, loaded with weights_only=True)."""
         Path(path).parent.mkdir(exist_ok=True)
         with replace_file(Path(path)) as file:
             torch.save(checkpoint, file)
-
-    def load_checkpoint(
-        self, path: Any, map_location: Any = None, weights_only: bool | None = None
-    ) -> dict[str, Any]:
-        """Load tensors and plain types only, to the CPU."""
-        return torch.load(path, map_location=map_location or "cpu", weights_only=True)  # type: ignore[no-any-return]
 
 
 class Checkpoint(pl.Callback):
@@ -43,20 +35,18 @@ class Checkpoint(pl.Callback):
         self.val_best = math.inf
         self.val_best_step = 0
 
-    def on_validation_end(self, trainer: pl.Trainer, lit: pl.LightningModule) -> None:
+    def on_validation_end(self, trainer: pl.Trainer, lit: Any) -> None:
         """Keep the state after an evaluation."""
         if trainer.sanity_checking:
             return
-        loss = float(lit.loss_val)  # type: ignore[arg-type]
+        loss = float(lit.loss_val)
         if loss < self.val_best:
             self.val_best = loss
             self.val_best_step = trainer.global_step
             self._save(trainer, "best.ckpt")
         self._save(trainer, "last.ckpt")
 
-    def on_exception(
-        self, trainer: pl.Trainer, lit: pl.LightningModule, exception: BaseException
-    ) -> None:
+    def on_exception(self, trainer: pl.Trainer, lit: Any, exception: BaseException) -> None:
         """Keep the state at a stop signal."""
         done = trainer.fit_loop.epoch_loop.batch_progress.current.processed  # type: ignore[attr-defined]
         if isinstance(exception, SIGTERMException) and done % trainer.accumulate_grad_batches == 0:
@@ -72,5 +62,4 @@ class Checkpoint(pl.Callback):
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         """Restore the best step so far."""
-        self.val_best = state_dict["val_best"]
-        self.val_best_step = state_dict["val_best_step"]
+        vars(self).update(state_dict)

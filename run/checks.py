@@ -1,12 +1,18 @@
 """Checks of a configuration that no other part makes, or would make only after training."""
 
+import inspect
 import math
+import pkgutil
+import re
 from functools import reduce
 from pathlib import Path
-from typing import Any
+from types import NoneType, UnionType
+from typing import Any, Union, get_args, get_origin, get_type_hints
 
+from hydra.utils import instantiate
+
+from model.gpt import GPT
 from run.errors import Refused
-from run.norm_options import check_norms
 
 WHOLE = {  # key: the least whole number it may be
     "seed": -math.inf,
@@ -38,6 +44,10 @@ OPTIONAL = {  # these may also be null, or missing: another optimizer has other 
     "optimizer.weight_decay": 0,
 }
 OURS = ("callbacks", "logger", "plugins", "val_check_interval", "gradient_clip_algorithm")
+
+SITES = [name for name in inspect.signature(GPT).parameters if name.endswith("_norm")]
+WORDS = {bool: "true or false", int: "a whole number", float: "a number", str: "text"}
+WORDS[NoneType] = "null"
 
 
 def check(cfg: Any, folder: Path) -> None:
@@ -73,3 +83,71 @@ def check(cfg: Any, folder: Path) -> None:
         )
     if cfg.resume is None and (folder / ".hydra" / "overrides.yaml").exists():
         raise Refused(f"{folder} already holds a run; use resume={folder} or another folder")
+
+
+def check_norms(cfg: Any) -> None:
+    """Refuse what no norm, the common one or that of a site, could be made of."""
+    sites = {f"model.{key}": norm for key, norm in cfg.model.items() if key.endswith("_norm")}
+    if unknown := [key for key in sites if key.removeprefix("model.") not in SITES]:
+        raise ValueError(f"{unknown[0]} is no site of a norm; use {', '.join(SITES)}")
+    for key, norm in {"norm": cfg.norm, "model.norm": cfg.model.norm, **sites}.items():
+        if isinstance(norm, str):
+            group = "norm" if key == "model.norm" else f"+norm@{key}"
+            raise ValueError(f"{key}={norm} is a name only; use {group}={norm}")
+        if norm is not None:
+            check_options(key, norm)
+            if key in sites:
+                check_values(key, norm, cfg.model)
+
+
+def check_values(site: str, norm: Any, model: Any) -> None:
+    """Let a norm check its values; it calls them `norm.eps`, the user `model.final_norm.eps`."""
+    make = instantiate(norm, _convert_="all")
+    try:
+        make(model.n_embd // (model.n_head if site == "model.qk_norm" else 1))
+    except ValueError as error:
+        raise ValueError(re.sub(r"^norm\b", site, str(error))) from None
+
+
+def check_options(prefix: str, norm: Any) -> None:
+    """Compare the options of a norm, ours or a user's, with its constructor.
+
+    Which types an option takes is read off the constructor's annotations. Which values make sense
+    is for the norm to say: it raises ValueError itself. On the command line, the options begin with
+    `prefix`: `norm`, `model.final_norm`.
+    """
+    try:
+        make = pkgutil.resolve_name(norm["_target_"])
+        parameters = list(inspect.signature(make).parameters.values())
+        hints = get_type_hints(make.__init__ if inspect.isclass(make) else make)
+    except (ImportError, AttributeError, TypeError, NameError, ValueError):
+        return  # building the net tells what is wrong with the target itself
+    known = [parameter.name for parameter in parameters[1:]]  # the first is the width: the net's
+    takes_any = any(parameter.kind is parameter.VAR_KEYWORD for parameter in parameters)
+    for key, value in norm.items():
+        if key.startswith("_"):  # Hydra's
+            continue
+        if key not in known and not takes_any:
+            name = make.__name__
+            options = f"the options of {name} are {', '.join(known)}" if known else "it has none"
+            raise ValueError(f"{prefix}.{key} is not an option of {name}; {options}")
+        if (wanted := expected(hints.get(key, Any), value)) is not None:
+            raise ValueError(f"{prefix}.{key} must be {wanted}, got {value}")
+
+
+def expected(hint: Any, value: Any) -> str | None:
+    """What a value should be according to an annotation; None if it is that, or nobody can tell.
+
+    >>> expected(float, 1), expected(float, True), expected(float, "1e-5")
+    (None, 'a number', 'a number')
+    >>> expected(int | None, 2.5), expected(bool, 1), expected(float, math.inf)
+    ('a whole number or null', 'true or false', 'a finite number')
+    """
+    kinds = get_args(hint) if get_origin(hint) in (Union, UnionType) else (hint,)
+    if not set(kinds) <= WORDS.keys():
+        return None
+    if isinstance(value, float) and float in kinds:
+        return None if math.isfinite(value) else "a finite number"
+    if type(value) in kinds or (type(value) is int and float in kinds):
+        return None
+    return " or ".join(WORDS[kind] for kind in kinds)

@@ -24,47 +24,37 @@ class Clock(pl.Callback):
         self._since: float | None = None  # None: paused
         self._logged = (0.0, 0)  # seconds and tokens at the last point of the curve
 
-    def on_train_start(self, trainer: pl.Trainer, lit: pl.LightningModule) -> None:
+    def on_train_start(self, *_: Any) -> None:
         """Start a leg."""
         self.legs += 1
         self._logged = (self.seconds, self.tokens)
 
-    def on_train_batch_start(
-        self, trainer: pl.Trainer, lit: pl.LightningModule, batch: torch.Tensor, batch_idx: int
-    ) -> None:
+    def on_train_batch_start(self, *_: Any) -> None:
         """End a pause."""
         if self._since is None:
             self._since = time.perf_counter()
 
     def on_train_batch_end(
-        self,
-        trainer: pl.Trainer,
-        lit: pl.LightningModule,
-        outputs: Any,
-        batch: torch.Tensor,
-        batch_idx: int,
+        self, trainer: pl.Trainer, lit: Any, outputs: Any, batch: torch.Tensor, batch_idx: int
     ) -> None:
         """Count a micro-batch (B, T + 1) without its padding (-1); log at the curves' points."""
         self.tokens += int((batch[:, 1:] >= 0).sum())
         if not completes_step(trainer, batch_idx):
             return
         step = trainer.global_step
-        if step % lit.log_every == 0 or step == trainer.max_steps:  # type: ignore[operator]
+        if step % lit.log_every == 0 or step == trainer.max_steps:
             self._count()
             seconds = self.seconds - self._logged[0]
             tokens = self.tokens - self._logged[1]
             self._logged = (self.seconds, self.tokens)
-            values = {"speed/tokens_per_second": tokens / seconds, "tokens": self.tokens}
-            lit.log_now(values)  # type: ignore[operator]
+            lit.log_now({"speed/tokens_per_second": tokens / seconds, "tokens": self.tokens})
 
-    def on_validation_start(self, trainer: pl.Trainer, lit: pl.LightningModule) -> None:
+    def on_validation_start(self, *_: Any) -> None:
         """Pause until the next micro-batch."""
         self._count()
         self._since = None
 
-    def on_exception(
-        self, trainer: pl.Trainer, lit: pl.LightningModule, exception: BaseException
-    ) -> None:
+    def on_exception(self, *_: Any) -> None:
         """End the leg."""
         self._count()
         self._since = None
@@ -78,16 +68,8 @@ class Clock(pl.Callback):
     def state_dict(self) -> dict[str, Any]:
         """The legs so far."""
         self._count()
-        return {
-            "seconds": self.seconds,
-            "legs": self.legs,
-            "tokens": self.tokens,
-            "started": self.started,
-        }
+        return {name: getattr(self, name) for name in ("seconds", "legs", "tokens", "started")}
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         """Restore the legs so far."""
-        self.seconds = state_dict["seconds"]
-        self.legs = state_dict["legs"]
-        self.tokens = state_dict["tokens"]
-        self.started = state_dict["started"]
+        vars(self).update(state_dict)

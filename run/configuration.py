@@ -21,17 +21,8 @@ MOVED = {
 def read_stored(folder: Path, name: str) -> Any:
     """The `config` or `overrides` of a run, with each `_target_` by its name of today."""
     text = (folder / ".hydra" / f"{name}.yaml").read_text("utf-8")
-    return yaml.safe_load(by_todays_names(text))
-
-
-def by_todays_names(text: str) -> str:
-    """A stored text with the names of `MOVED` replaced.
-
-    >>> by_todays_names("- +probes.callbacks.x._target_=job.callbacks.Clock")
-    '- +probes.callbacks.x._target_=run.clock.Clock'
-    """
     target = re.compile(r"(_target_[:=] ?)([\w.]+)")
-    return target.sub(lambda found: found[1] + MOVED.get(found[2], found[2]), text)
+    return yaml.safe_load(target.sub(lambda old: old[1] + MOVED.get(old[2], old[2]), text))
 
 
 def flat(config: dict[str, Any], prefix: str = "") -> dict[str, Any]:
@@ -57,9 +48,7 @@ def stored_form(config: Any, corpus_sha256: str) -> dict[str, Any]:
 def make_path_absolute(cfg: Any, root: str) -> None:
     """Take a relative data.path from where the user stood, even if Hydra changes directory."""
     path = cfg.data.get("path")
-    if path is None:
-        return
     if isinstance(path, str):
         cfg.data.path = os.path.normpath(Path(root, path))
-    else:
+    elif path is not None:
         cfg.data.path = [os.path.normpath(Path(root, part)) for part in path]

@@ -54,20 +54,13 @@ class MetricsCSV(Logger):
     after `start`, the checkpoint's step, and appends; it touches nothing before the first value.
     """
 
+    name = "metrics"  # Lightning asks for both
+    version = ""
+
     def __init__(self, path: Path, *, start: int) -> None:
         super().__init__()
         self.path = path
         self.start: int | None = start  # None: the rows are removed already
-
-    @property
-    def name(self) -> str:
-        """A name, which Lightning asks for."""
-        return "metrics"
-
-    @property
-    def version(self) -> str:
-        """A name, which Lightning asks for."""
-        return ""
 
     def log_hyperparams(self, *args: Any, **kwargs: Any) -> None:
         """Write nothing: the configuration has a file of its own."""

@@ -19,9 +19,6 @@ def quoted(value: Any) -> str:
     """
     if isinstance(value, str):
         # a backslash is special before a quote only, and the closing quote is one
-        return "'" + re.sub(r"(\\*)('|$)", _escaped, value) + "'"
+        escaped = re.sub(r"(\\*)('|$)", lambda m: m[1] * 2 + m[2].replace("'", "\\'"), value)
+        return f"'{escaped}'"
     return "[" + ",".join(map(quoted, value)) + "]"
-
-
-def _escaped(match: re.Match[str]) -> str:
-    return match[1] * 2 + ("\\'" if match[2] else "")

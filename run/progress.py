@@ -32,9 +32,7 @@ class Progress(TQDMProgressBar):
         if not self.bar:
             self.disable()
 
-    def get_metrics(
-        self, trainer: pl.Trainer, lit: pl.LightningModule
-    ) -> dict[str, int | str | float | dict[str, float]]:
+    def get_metrics(self, trainer: pl.Trainer, lit: Any) -> dict[str, Any]:
         """The losses beside the bar."""
         return {"train": f"{lit.loss_train:.3f}", "val": f"{lit.loss_val:.3f}"}
 

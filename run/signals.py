@@ -8,7 +8,6 @@ from types import FrameType
 from typing import Any
 
 import lightning.pytorch as pl
-import torch
 
 from model.steps import completes_step
 
@@ -52,31 +51,24 @@ class StopOnSignal(pl.Callback):
         if self.received is not None:
             sys.exit(128 + self.received)
 
-    def on_train_start(self, trainer: pl.Trainer, lit: pl.LightningModule) -> None:
+    def on_train_start(self, *_: Any) -> None:
         """Let signals wait for the end of the step from here on."""
         self.training = True
         self.lightning = signal.getsignal(signal.SIGTERM)
         self._listen()
 
     def on_train_batch_end(
-        self,
-        trainer: pl.Trainer,
-        lit: pl.LightningModule,
-        outputs: Any,
-        batch: torch.Tensor,
-        batch_idx: int,
+        self, trainer: pl.Trainer, lit: Any, outputs: Any, batch: Any, batch_idx: int
     ) -> None:
         """Hand a noted signal on when the step is complete."""
         complete = completes_step(trainer, batch_idx)
         if self.received is not None and complete and callable(self.lightning):
             self.lightning(signal.SIGTERM, None)
 
-    def on_train_end(self, trainer: pl.Trainer, lit: pl.LightningModule) -> None:
+    def on_train_end(self, *_: Any) -> None:
         """Stop waiting: the last checkpoint is written."""
         self.training = False
 
-    def on_exception(
-        self, trainer: pl.Trainer, lit: pl.LightningModule, exception: BaseException
-    ) -> None:
+    def on_exception(self, *_: Any) -> None:
         """Stop waiting: training has ended early."""
         self.training = False

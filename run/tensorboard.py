@@ -12,7 +12,6 @@ import html
 import math
 import re
 import time
-from collections.abc import Iterator
 from datetime import datetime
 from functools import reduce
 from pathlib import Path
@@ -82,39 +81,32 @@ def in_words(norm: Any) -> str:
     >>> in_words({"_target_": "model.norms.x.X", "_partial_": True, "momentum": None, "eps": 1e-5})
     'eps=1e-05 momentum=null'
     """
-    options = {key: norm[key] for key in sorted(norm) if not key.startswith("_")}
-    words = {None: "null", True: "true", False: "false"}
-    return " ".join(
-        f"{key}={words[value] if value is None or isinstance(value, bool) else value}"
-        for key, value in options.items()
-    )
+    words = {"None": "null", "True": "true", "False": "false"}
+    options = {key: str(norm[key]) for key in sorted(norm) if not key.startswith("_")}
+    return " ".join(f"{key}={words.get(value, value)}" for key, value in options.items())
 
 
 def site_norms(model: Any) -> str:
     """The norms of sites that have their own: `final_norm=RMSNorm(eps=1e-05 p=1.0)`."""
-    sites = [key for key in sorted(model) if key.endswith("_norm") and model[key] is not None]
     return " ".join(
-        f"{site}={model[site]['_target_'].rpartition('.')[2]}({in_words(model[site])})"
-        for site in sites
+        f"{site}={norm['_target_'].rpartition('.')[2]}({in_words(norm)})"
+        for site, norm in sorted(model.items())
+        if site.endswith("_norm") and norm is not None
     )
 
 
 def hparams(config: Any) -> dict[str, str | float]:
     """The cells of the row: strings and finite numbers, of the column's type; others are left out.
 
-    Args:
-        config: nested mappings; that of a run that failed early need not make sense.
+    The configuration of a run that failed early need not make sense.
     """
+    words: dict[str, Any] = {"norm_options": in_words, "site_norms": site_norms}
+    words["clip"] = lambda clip: clip or 0  # null is no clipping too
     cells: dict[str, str | float] = {}
     for column, (kind, key) in HPARAMS.items():
         try:
             value = reduce(lambda node, name: node[name], key.split("."), config)
-            if column == "norm_options":
-                value = in_words(value)
-            elif column == "site_norms":
-                value = site_norms(value)
-            elif column == "clip":
-                value = value or 0  # null is no clipping too
+            value = words[column](value) if column in words else value
             cell = kind(value)
         except (KeyError, AttributeError, TypeError, ValueError):
             continue
@@ -143,54 +135,40 @@ def write_row(folder: Path, config: Any, result: dict[str, Any]) -> None:
         earlier.unlink()
     writer = EventFileWriter(str(folder), filename_suffix=SUFFIX)
     step = int(result.get("steps", 0))
-    for summary in summaries(hparams(config), metrics(result), result):
-        writer.add_event(Event(summary=summary, step=step, wall_time=time.time()))
+    writer.add_event(Event(summary=summary(config, result), step=step, wall_time=time.time()))
     writer.close()
 
 
-def summaries(
-    cells: dict[str, str | float], values: dict[str, float], result: dict[str, Any]
-) -> Iterator[Any]:
-    """The columns, the row's start and end, and its metrics, as TensorBoard's messages."""
-    from tensorboard.compat.proto.summary_pb2 import Summary, SummaryMetadata
-    from tensorboard.plugins.hparams import api_pb2 as api
+def summary(config: Any, result: dict[str, Any]) -> Any:
+    """The columns, the row's start and end, and its metrics, as TensorBoard's message."""
+    from google.protobuf.json_format import ParseDict
+    from tensorboard.compat.proto.summary_pb2 import Summary
     from tensorboard.plugins.hparams import metadata
-    from tensorboard.plugins.hparams import plugin_data_pb2 as data
+    from tensorboard.plugins.hparams.plugin_data_pb2 import HParamsPluginData
 
-    kinds = {str: api.DATA_TYPE_STRING, float: api.DATA_TYPE_FLOAT64}
-    columns = api.Experiment(
-        hparam_infos=[  # `differs`: those come first, and the first five are shown
-            api.HParamInfo(name=name, type=kinds[kind], differs=name in SHOWN)
+    kinds = {str: "DATA_TYPE_STRING", float: "DATA_TYPE_FLOAT64"}
+    columns = {
+        "hparam_infos": [  # `differs`: those come first, and the first five are shown
+            {"name": name, "type": kinds[kind], "differs": name in SHOWN}
             for name, (kind, _) in HPARAMS.items()
         ],
-        metric_infos=[
-            api.MetricInfo(name=api.MetricName(tag=tag), display_name=tag.partition("/")[2])
-            for tag in METRICS
+        "metric_infos": [
+            {"name": {"tag": tag}, "display_name": tag.partition("/")[2]} for tag in METRICS
         ],
-    )
-    start = data.SessionStartInfo(start_time_secs=seconds(result.get("started")))
-    for name, cell in cells.items():
-        if isinstance(cell, str):
-            start.hparams[name].string_value = cell
-        else:
-            start.hparams[name].number_value = cell
-    statuses = {"failed": api.STATUS_FAILURE, "interrupted": api.STATUS_UNKNOWN}
-    end = data.SessionEndInfo(
-        status=statuses.get(result["status"], api.STATUS_SUCCESS),  # a divergence is a result
-        end_time_secs=seconds(result.get("ended")),
-    )
+    }
+    statuses = {"failed": "STATUS_FAILURE", "interrupted": "STATUS_UNKNOWN"}
+    status = statuses.get(result["status"], "STATUS_SUCCESS")  # a divergence is a result
+    start = {"start_time_secs": seconds(result.get("started")), "hparams": hparams(config)}
+    end = {"end_time_secs": seconds(result.get("ended")), "status": status}
+    values = [Summary.Value(tag=tag, simple_value=n) for tag, n in metrics(result).items()]
     for tag, content in (
         (metadata.EXPERIMENT_TAG, {"experiment": columns}),
         (metadata.SESSION_START_INFO_TAG, {"session_start_info": start}),
         (metadata.SESSION_END_INFO_TAG, {"session_end_info": end}),
     ):
-        message = data.HParamsPluginData(version=metadata.PLUGIN_DATA_VERSION, **content)
-        plugin = SummaryMetadata.PluginData(
-            plugin_name=metadata.PLUGIN_NAME, content=message.SerializeToString()
-        )
-        yield Summary(value=[Summary.Value(tag=tag, metadata=SummaryMetadata(plugin_data=plugin))])
-    for tag, value in values.items():
-        yield Summary(value=[Summary.Value(tag=tag, simple_value=value)])
+        message = metadata.create_summary_metadata(ParseDict(content, HParamsPluginData()))
+        values.append(Summary.Value(tag=tag, metadata=message))
+    return Summary(value=values)
 
 
 def seconds(moment: str | None) -> float:

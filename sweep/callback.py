@@ -23,8 +23,7 @@ from omegaconf import DictConfig, read_write
 from run.errors import one_line
 from run.result import read_result
 from sweep import grid
-from sweep.earlier import ENDED, results
-from sweep.lock import hold
+from sweep.starts import ENDED, hold, results
 
 log = logging.getLogger(__name__)
 
@@ -74,8 +73,7 @@ class Sweep(Callback):
         """Refuse what would mix two sweeps; count the jobs that have ended.
 
         Raises:
-            ValueError: another sweep is running in the folder, or ran in it, or there is nothing to
-                tune.
+            ValueError: another sweep is running or ran in the folder, or nothing is to be tuned.
         """
         self.folder = Path(config.hydra.sweep.dir).absolute()
         self.folder.mkdir(parents=True, exist_ok=True)
@@ -127,10 +125,7 @@ class Sweep(Callback):
             print(self.line(path.parent), flush=True)
 
     def line(self, folder: Path) -> str:
-        """Count, name, status and loss of a job, and the time left.
-
-        The time is estimated from the jobs of this command so far.
-        """
+        """Count, name, status and loss of a job, and the time left by this command's jobs."""
         result = read_result(folder)
         times = [path.stat().st_mtime for path in self.folder.glob("*/result.json")]
         now = sum(written >= self.started for written in times)

@@ -1,10 +1,9 @@
 """The grid of nets that at_init.py measures: which there are, and what is refused."""
 
-from collections.abc import Iterable
 from typing import Any
 
 from hydra import compose
-from omegaconf import DictConfig
+from omegaconf import DictConfig, ListConfig
 
 from run.overrides import key_of
 
@@ -24,20 +23,7 @@ def configurations(cfg: DictConfig, overrides: list[str]) -> dict[str, DictConfi
     """The configuration of each norm of the grid, by the norm's name.
 
     Raises:
-        ValueError: a list is invalid.
-    """
-    check_lists(cfg, overrides)
-    configs = {norm: cfg.copy() for norm in cfg.norms}
-    for norm, config in configs.items():
-        config.norm = compose("at_init", [*overrides, f"norm={norm}"]).norm
-    return configs
-
-
-def check_lists(cfg: Any, overrides: Iterable[str]) -> None:
-    """Refuse what is not a list of different values, and what would be set twice.
-
-    Raises:
-        ValueError: the first rule that is broken.
+        ValueError: a list is not one of different values, or something would be set twice.
     """
     typed = {key_of(override) for override in overrides}
     for key, name in LISTS.items():
@@ -45,18 +31,20 @@ def check_lists(cfg: Any, overrides: Iterable[str]) -> None:
             raise ValueError(f"{key} is set by the grid; give {name}=[...] instead")
         values = cfg[name]
         kind = int if name in WANTED else str
-        fine = not isinstance(values, str | int) and values is not None and len(values) > 0
-        fine = fine and all(type(value) is kind for value in values)
-        fine = fine and len(set(values)) == len(values)
+        fine = isinstance(values, ListConfig) and all(type(value) is kind for value in values)
+        fine = fine and 0 < len(set(values)) == len(values)
         if not fine or (name == "depths" and min(values) < 1):
             wanted = f"a list of different {WANTED.get(name, 'names')}"
             raise ValueError(f"{name} must be {wanted}, got {values}")
+    configs = {norm: cfg.copy() for norm in cfg.norms}
+    for norm, config in configs.items():
+        config.norm = compose("at_init", [*overrides, f"norm={norm}"]).norm
+    return configs
 
 
 def placements_of(config: Any, placements: list[str]) -> list[str]:
     """The placements that make different nets; most of them are one net without a norm."""
-    sites = [key for key in config.model if key.endswith("_norm")]
-    norms = [config.norm, *(config.model[site] for site in sites)]
+    norms = [config.norm, *(norm for key, norm in config.model.items() if key.endswith("_norm"))]
     plain = [placement for placement in placements if placement != "deepnorm"]
     if len(plain) < 2 or any(norm and norm._target_ != NO_NORM for norm in norms):
         return placements

@@ -21,12 +21,8 @@ from typing import Any
 from hydra._internal.core_plugins.basic_sweeper import BasicSweeper
 from hydra.core.override_parser.overrides_parser import OverridesParser
 from hydra.core.override_parser.types import Override
-from hydra.core.plugins import Plugins
 from hydra.core.utils import JobReturn
-from hydra.plugins.launcher import Launcher
-from hydra.plugins.sweeper import Sweeper
-from hydra.types import HydraContext, TaskFunction
-from omegaconf import DictConfig, OmegaConf
+from omegaconf import OmegaConf
 
 RATE, SEED = "optimizer.lr", "seed"
 Jobs = list[list[str]]  # the overrides of each
@@ -56,40 +52,29 @@ class Plan:
 
     def coarse(self) -> Jobs:
         """The jobs of the first phase."""
-        return [
-            job
-            for condition in self.conditions
-            for job in jobs(condition, self.rates, self.tuning_seeds)
-        ]
+        return self.jobs([self.rates] * len(self.conditions), self.tuning_seeds)
 
     def refined(self, best: list[float | None]) -> Jobs:
         """Both sides of each condition's best rate."""
         near = [[] if b is None else [b / math.sqrt(2), b * math.sqrt(2)] for b in best]
-        return [
-            job
-            for condition, rates in zip(self.conditions, near, strict=True)
-            for job in jobs(condition, rates, self.tuning_seeds)
-        ]
+        return self.jobs(near, self.tuning_seeds)
 
     def final(self, best: list[float | None]) -> Jobs:
         """The runs that are reported."""
+        return self.jobs([[] if b is None else [b] for b in best], self.seeds)
+
+    def jobs(self, rates: list[list[float]], seeds: list[int]) -> Jobs:
+        """Each condition at its own rates, each rate on every seed.
+
+        >>> Plan([["norm=none"]], [], [], []).jobs([[0.003 * 2**0.5]], [101])
+        [['norm=none', 'optimizer.lr=0.00424', 'seed=101']]
+        """
         return [
-            job
-            for condition, rate in zip(self.conditions, best, strict=True)
-            if rate is not None
-            for job in jobs(condition, [rate], self.seeds)
+            [*condition, f"{RATE}={rate:.3g}", f"{SEED}={seed}"]
+            for condition, own in zip(self.conditions, rates, strict=True)
+            for rate in own
+            for seed in seeds
         ]
-
-
-def jobs(condition: list[str], rates: list[float], seeds: list[int]) -> Jobs:
-    """One condition at some rates, each on every seed.
-
-    >>> jobs(["norm=none"], [0.003 * 2**0.5], [101])
-    [['norm=none', 'optimizer.lr=0.00424', 'seed=101']]
-    """
-    return [
-        [*condition, f"{RATE}={rate:.3g}", f"{SEED}={seed}"] for rate in rates for seed in seeds
-    ]
 
 
 def overrides_of(params: Any, arguments: Sequence[str], config_loader: Any) -> list[Override]:
@@ -124,7 +109,7 @@ def plan(overrides: list[Override], tuning_seeds: Sequence[int]) -> Plan:
     return Plan(BasicSweeper.split_arguments(swept, None)[0], values[RATE], [*tuning_seeds], seeds)
 
 
-class Tune(Sweeper):
+class Tune(BasicSweeper):
     """Runs the three phases: coarse, refined, final.
 
     Args:
@@ -133,20 +118,9 @@ class Tune(Sweeper):
     """
 
     def __init__(self, params: dict[str, Any], tuning_seeds: list[int]) -> None:
-        self.params = params
+        super().__init__(max_batch_size=None, params=params)
         self.tuning_seeds = tuning_seeds
         self.folders: list[str] = []  # of the jobs so far, by number
-        self.launcher: Launcher | None = None
-
-    def setup(
-        self, *, hydra_context: HydraContext, task_function: TaskFunction, config: DictConfig
-    ) -> None:
-        """Keep what Hydra gives, and make the launcher."""
-        self.hydra_context = hydra_context
-        self.config = config
-        self.launcher = Plugins.instance().instantiate_launcher(
-            hydra_context=hydra_context, task_function=task_function, config=config
-        )
 
     def sweep(self, arguments: list[str]) -> list[Sequence[JobReturn]]:
         """Run all three phases."""
@@ -172,11 +146,7 @@ class Tune(Sweeper):
         return returns
 
     def best(self, firsts: list[str]) -> list[float | None]:
-        """The best rate so far of each condition; None where no job trained.
-
-        Args:
-            firsts: a folder of each condition.
-        """
+        """The best rate so far of each condition, by one of its folders; None if no job trained."""
         from report.group import build_study
         from report.rates import tuned_conditions  # late: pandas takes a second
         from report.read import read_runs

@@ -51,7 +51,15 @@ def test_a_wrong_command_line_makes_nothing(
         (["norm=[layernorm,none]"], "norm must be one name; use norm=none"),
         (["norm=[]"], "norm must be one name; use norm=none"),
         (["+norm.eps=1e-3", "norm=none"], "norm.eps is not an option of NoNorm; it has none"),
-        (["norm.eps=-1"], "norm.eps must be a number of at least 0, got -1"),
+        (["norm.eps=-1"], "error: norm.eps must be a number of at least 0, got -1"),
+        (
+            ["+norm@model.final_norm=layernorm", "model.final_norm.eps=-1"],
+            "error: model.final_norm.eps must be a number of at least 0, got -1",
+        ),
+        (
+            ["+norm@model.qk_norm=groupnorm", "model.qk_norm.groups=5"],
+            "error: model.qk_norm.groups=5 must divide the 32 features",
+        ),
         (["norm.eps=abc"], "norm.eps must be a number, got abc"),
         (["norm.eps=true"], "norm.eps must be a number, got True"),
         (["norm.eps=inf"], "norm.eps must be a finite number, got inf"),

@@ -20,7 +20,7 @@ from model.norms.batchnorm import BatchNorm
 from model.norms.layernorm import LayerNorm
 from model.norms.none import NoNorm
 from run.checks import check
-from run.outcome import measured
+from run.training import measured
 from tests.conftest import NORMS, ROOT
 
 V, BLOCK, LAYERS, HEADS, C = 11, 8, 2, 3, 12

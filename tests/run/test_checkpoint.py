@@ -89,5 +89,5 @@ def test_a_checkpoint_that_fails_to_write_leaves_the_earlier_one(tmp_path: Path)
     AtomicCheckpointIO().save_checkpoint({"step": 1}, path)
     with pytest.raises(AttributeError, match="pickle"):
         AtomicCheckpointIO().save_checkpoint({"step": lambda: 2}, path)
-    assert AtomicCheckpointIO().load_checkpoint(path) == {"step": 1}
+    assert torch.load(path, weights_only=True) == {"step": 1}
     assert [p.name for p in path.parent.iterdir()] == ["last.ckpt"]

@@ -22,6 +22,8 @@ def test_a_target_that_has_moved_is_read_by_its_name_of_today(tmp_path: Path) ->
         (tmp_path / ".hydra" / "config.yaml").write_text(yaml.safe_dump(stored))
         found = read_stored(tmp_path, "config")
         assert found["probes"]["callbacks"]["mine"] == found["list"][0] == {"_target_": new}
+        (tmp_path / ".hydra" / "overrides.yaml").write_text(f"- +probes.callbacks.x._target_={old}")
+        assert read_stored(tmp_path, "overrides") == [f"+probes.callbacks.x._target_={new}"]
         assert pkgutil.resolve_name(new).__name__ == old.rpartition(".")[2]
 
 

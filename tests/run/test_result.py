@@ -1,10 +1,11 @@
-"""result.json: strict JSON that comes back, with the versions that it depends on."""
+"""result.json is strict JSON that no failure replaces; the last lines on the console."""
 
 import json
 import math
 from pathlib import Path
 
-from run.result import environment, read_result, write_result
+from run.errors import Refused
+from run.result import close_failed, closing_block, environment, read_result, write_result
 
 
 def test_result_json_is_strict_json_and_comes_back(tmp_path: Path) -> None:
@@ -21,3 +22,42 @@ def test_environment_names_the_versions_and_the_commit() -> None:
     assert found["torch"].startswith("2.")
     assert found.keys() == {"python", "torch", "lightning", "commit", "dirty"}
     assert json.dumps(found)
+
+
+def test_a_failure_is_written_but_never_over_a_result(tmp_path: Path) -> None:
+    close_failed(tmp_path, {"norm_name": "none", "seed": 1}, ["seed=1"], ValueError("a\nb"))
+    failed = read_result(tmp_path)
+    assert (failed["status"], failed["error"], failed["overrides"]) == ("failed", "a b", ["seed=1"])
+    write_result(tmp_path, {"status": "finished"})
+    close_failed(tmp_path, {}, [], ValueError("again"))
+    assert read_result(tmp_path) == {"status": "finished"}
+
+
+def test_the_closing_block_shows_nats_and_bits_and_leaves_out_what_was_not_measured(
+    tmp_path: Path,
+) -> None:
+    result = {
+        "norm": "none",
+        "seed": 2,
+        "status": "diverged",
+        "error": "training loss is nan at step 7",
+        "steps": 6,
+        "seconds": 1.0,
+        "tokens_per_second": 1234.5,
+        "val_final": math.nan,
+        "test_final": math.nan,
+        "train_final": math.nan,
+        "val_best": math.log(2) * 3,
+        "val_best_step": 5,
+    }
+    block = closing_block(result, tmp_path)
+    assert "norm=none seed=2: diverged after 6 steps" in block
+    assert "training loss is nan at step 7" in block
+    assert "best evaluation (step 5)        2.0794      3.0000" in block
+    assert "nan " not in block.replace("is nan at", "")
+    assert "sample.py" not in block  # no checkpoint to sample from
+
+
+def test_a_refusal_leaves_the_run_in_its_folder_as_it_is(tmp_path: Path) -> None:
+    close_failed(tmp_path, {}, [], Refused("it holds another run"))
+    assert not list(tmp_path.iterdir())

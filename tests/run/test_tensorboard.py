@@ -21,9 +21,8 @@ from tensorboard import default, program
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
 import model.lit
-from run.closing import close_failed
 from run.loggers import Events
-from run.result import read_result
+from run.result import close_failed, read_result
 from run.tensorboard import HPARAMS, LAYOUT, METRICS, in_words
 from tests.conftest import NORMS, ROOT, composing
 from train import train

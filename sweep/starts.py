@@ -1,10 +1,13 @@
-"""What earlier starts of a sweep left in its folder.
+"""Other starts of a sweep in its folder: one at the same time is refused, an earlier one resumed.
 
 `python train.py -m ...` again, with the same hydra.sweep.dir, resumes the sweep: a job that has
 ended is not run again, any other is resumed, or started anew.
 """
 
 import math
+import os
+import sys
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +17,30 @@ from run.folder import tidy
 from run.result import read_result
 from run.resume import refuse_changes
 
+try:
+    import fcntl
+except ImportError:  # Windows
+    sys.exit("error: normlab runs on Linux and macOS only: it needs POSIX file locks and signals")
+
 ENDED = ("finished", "diverged")  # results; a job that ended so is not run again
+
+
+@cache
+def hold(folder: Path) -> int:
+    """Keep other sweeps out of a folder until this process ends, however it ends.
+
+    Raises:
+        ValueError: another sweep is running in it.
+    """
+    handle = os.open(folder / ".lock", os.O_WRONLY | os.O_CREAT)
+    try:
+        fcntl.lockf(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)  # forked data.num_workers do not hold it
+    except BlockingIOError:
+        os.close(handle)
+        raise ValueError(
+            f"a sweep is running in {folder}; wait for it, or choose another hydra.sweep.dir"
+        ) from None
+    return handle
 
 
 def earlier_loss(cfg: DictConfig, folder: Path) -> float | None:

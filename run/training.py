@@ -1,4 +1,4 @@
-"""What a run came to: how training ended, the final losses, a sample of its text."""
+"""How a run trains and what it came to: its trainer, the final losses, a sample of its text."""
 
 import math
 import signal
@@ -8,13 +8,33 @@ from typing import Any
 
 import lightning.pytorch as pl
 import torch
+from hydra.utils import instantiate
 from lightning.pytorch.utilities.exceptions import SIGTERMException
 
 from model.causality import is_causal
 from model.probes.batch_statistics import final_readings
-from run.checkpoint import Checkpoint
+from run.checkpoint import AtomicCheckpointIO, Checkpoint
 from run.clock import Clock
+from run.loggers import loggers
+from run.progress import Progress
 from run.signals import StopOnSignal
+
+
+def build_trainer(
+    cfg: Any, folder: Path, probes: dict[str, pl.Callback]
+) -> tuple[pl.Trainer, StopOnSignal, Clock, Checkpoint]:
+    """The trainer of `cfg.trainer`, and those of its callbacks that know how the run went."""
+    stop = StopOnSignal()
+    clock = Clock()
+    checkpoint = Checkpoint(folder / "checkpoints")
+    trainer = instantiate(
+        cfg.trainer,
+        val_check_interval=cfg.eval_every * cfg.trainer.accumulate_grad_batches,
+        callbacks=[stop, checkpoint, clock, Progress(clock), *probes.values()],
+        logger=loggers(folder, cfg.resume),
+        plugins=[AtomicCheckpointIO()],
+    )
+    return trainer, stop, clock, checkpoint
 
 
 def fit(
@@ -22,7 +42,7 @@ def fit(
 ) -> dict[str, Any]:
     """Train; `status` is finished, diverged or interrupted, `error` why. Other exceptions pass."""
     try:
-        trainer.fit(lit, datamodule=data, ckpt_path=resume)
+        trainer.fit(lit, datamodule=data, ckpt_path=resume, weights_only=True)
     except FloatingPointError as error:
         return {"status": "diverged", "error": str(error)}
     except SIGTERMException:

@@ -7,7 +7,7 @@ from pathlib import Path
 from omegaconf import DictConfig
 
 from run.result import read_result, write_result
-from sweep.earlier import earlier_loss
+from sweep.starts import earlier_loss
 from tests.conftest import LOSSES, here, steps
 from tests.sweep.conftest import SMALL, contents
 

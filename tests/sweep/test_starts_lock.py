@@ -6,12 +6,14 @@ from pathlib import Path
 
 import pytest
 
-from sweep.lock import hold
+from sweep.starts import hold
 from tests.conftest import ROOT, here
 
 
 def test_a_folder_in_which_a_sweep_is_running_is_refused_until_that_ends(tmp_path: Path) -> None:
-    code = f"from sweep.lock import *; hold(Path({str(tmp_path)!r})); print(1, flush=True); input()"
+    code = (
+        f"from sweep.starts import *; hold(Path({str(tmp_path)!r})); print(1, flush=True); input()"
+    )
     pipe = subprocess.PIPE
     other = subprocess.Popen([sys.executable, "-c", code], cwd=ROOT, stdin=pipe, stdout=pipe)
     assert other.stdout is not None

@@ -11,7 +11,7 @@ import yaml
 from omegaconf import DictConfig, OmegaConf
 
 from model.gpt import GPT
-from run.norm_options import SITES, check_norms, check_options
+from run.checks import SITES, check_norms, check_options
 from tests.conftest import NORMS, ROOT
 
 
