@@ -13,12 +13,10 @@ class Table:
     """Cells as they are shown; the first column is text, the others are numbers.
 
     Attributes:
-        name: one word, for instance the table's anchor on the page.
+        name: one word; the table's anchor on the page, and what words.html.j2 knows it by.
         title: its heading.
         columns: the headers.
         rows: the cells. Where the first header is `condition`, the first cells are conditions.
-        caption: what a reader has to know, in at most two sentences.
-        details: everything else that explains the numbers.
         text_columns: those whose cells are sentences and may wrap.
     """
 
@@ -26,8 +24,6 @@ class Table:
     title: str
     columns: list[str]
     rows: list[list[str]]
-    caption: str = ""
-    details: str = ""
     text_columns: list[int] = field(default_factory=list)
 
 

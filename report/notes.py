@@ -2,23 +2,19 @@
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
 
 import pandas as pd
+import yaml
 
-from report.failures import BLOWN_UP, FAILED_TO_LEARN, NON_FINITE
 from report.formatting import Table, span
 from report.group import TUNING_SEEDS, WITHOUT_TEST, Study
 from report.judge import Judged
 from report.summary import training_failures
 
-MEANING = {  # of report/failures.py, in a sentence
-    FAILED_TO_LEARN: "Failed to learn: the final validation loss is less than 0.1 nats below the "
-    "entropy of single characters ({study.entropy:.2f}), so the run learned little more than how "
-    "frequent each character is; this also happens to runs that are too short.",
-    BLOWN_UP: "Blown up: to the end, the training loss stayed above its start or above twice its "
-    "minimum.",
-    NON_FINITE: "Non-finite: the loss became NaN or infinite, and the run stopped there.",
-}
+WORDS = yaml.safe_load(Path(__file__).with_suffix(".yaml").read_text("utf-8"))
+MEANING = WORDS.pop("meanings")  # of the kinds of failure, in a sentence
 
 
 @dataclass(frozen=True)
@@ -34,6 +30,12 @@ class Note:
     text: str
     conditions: list[str] = field(default_factory=list)
     table: str = ""
+
+
+def note(name: str, conditions: list[str] | None = None, **words: Any) -> Note:
+    """The note of that name in notes.yaml, with the words that it leaves open."""
+    text = WORDS[name]["text"].format(**words, tuning=TUNING_SEEDS)
+    return Note(text, conditions or [], WORDS[name]["table"])
 
 
 def footnotes(judged: Judged) -> list[Note]:
@@ -76,25 +78,16 @@ def about_failures(judged: Judged) -> Iterator[Note]:
     in_training = [name for name in study.conditions if study.failed[name] and name not in stopped]
     if in_training:
         kinds = sorted(set(study.reported.failure) & set(MEANING))
-        text = (
-            "A condition with a failed run has no mean, no interval and no difference: a mean over "
-            "the seeds that survived would flatter it."
-        )
-        meanings = [MEANING[kind].format(study=study) for kind in kinds]
-        yield Note(" ".join([text, *meanings]), in_training, "comparison")
+        meanings = "".join(f" {MEANING[kind].format(study=study)}" for kind in kinds)
+        yield note("failed", in_training, meanings=meanings)
     for base in study.bases:
         those = [name for name, other in study.baselines.items() if other == base]
         if study.failed[base] and those:
-            text = f"The baseline {base} has a failed run, so no difference to it can be given."
-            yield Note(text, those, "comparison")
+            yield note("baseline_failed", those, base=base)
     if tests := failing_tests(judged):
-        text = "Do they fail equally often? Fisher's exact test, not adjusted for the number of"
-        yield Note(f"{text} tests: {'; '.join(tests)}.", table="comparison")
+        yield note("fail_equally", tests="; ".join(tests))
     for condition in [name for name in study.conditions if name in stopped]:
-        error = str(stopped[condition]).rstrip(".")
-        text = f"An error stopped a run, which says nothing about training: {error}. To try failed "
-        text += "jobs again, repeat the sweep's command with its hydra.sweep.dir."
-        yield Note(text, [condition], "comparison")
+        yield note("error", [condition], error=str(stopped[condition]).rstrip("."))
 
 
 def failing_tests(judged: Judged) -> list[str]:
@@ -112,48 +105,31 @@ def about_seeds(judged: Judged) -> Iterator[Note]:
     study, summary = judged.study, judged.summary
     few = list(summary.index[summary.n.between(1, 2) & (summary.failed == 0)])
     if few:
-        yield Note("With fewer than 3 seeds no interval can be given.", few, "comparison")
+        yield note("few_seeds", few)
     for condition, base in study.baselines.items():
         if base and set(study.of(condition).index) != set(study.of(base).index):
             pairs = summary.pairs[condition]
-            text = (
-                f"{condition} and {base} do not have the same seeds; the difference is over the "
-                f"{pairs} that both have."
-            )
-            if pairs < 3:
-                text += " With fewer than 3 of them no interval can be given."
-            yield Note(text, [condition], "comparison")
+            name = "few_pairs" if pairs < 3 else "other_seeds"
+            yield note(name, [condition], condition=condition, base=base, pairs=pairs)
 
 
 def about_comparison(study: Study) -> Iterator[Note]:
     """The baseline, the metric, and what else differs between conditions."""
     asked = {*study.bases, *(study.settings[base].get("norm") for base in study.bases)}
     if len(study.conditions) > 1 and study.wanted not in asked:
-        text = f"Differences are taken to {study.bases[0]}; --baseline NAME chooses another."
-        yield Note(text, table="comparison")
+        yield note("other_baseline", base=study.bases[0])
     for condition in study.conditions:
         if condition not in study.bases and study.baselines[condition] is None:
-            text = f"{condition} has no baseline: no {study.wanted} run has the same settings."
-            yield Note(text, [condition], "comparison")
+            yield note("no_baseline", [condition], condition=condition, wanted=study.wanted)
     if study.metric == WITHOUT_TEST:
-        text = (
-            "There is no test split, so conditions are compared by their best validation loss. It "
-            "is biased slightly downwards, because its step was chosen on the same text."
-        )
-        yield Note(text, table="comparison")
+        yield note("no_test_split")
     if (study.table.role == "other rate").any():
-        text = (
-            "Each condition is shown at the learning rate whose validation loss was lowest on the "
-            "seeds that are also reported. Its loss is biased slightly downwards, because the same "
-            f"losses chose the rate; seeds from {TUNING_SEEDS} on are meant for tuning."
-        )
-        yield Note(text, table="comparison")
+        yield note("chosen_on_reported")
     trained = study.reported[study.reported.failure == ""]
     if trained.steps.nunique() > 1:
         groups = trained.groupby("condition", sort=False).steps
         each = ", ".join(f"{condition} {span(steps)}" for condition, steps in groups)
-        text = f"Not all conditions were trained equally long; their steps are: {each}."
-        yield Note(text, table="comparison")
+        yield note("other_lengths", each=each)
 
 
 def about_training(judged: Judged) -> Iterator[Note]:
@@ -161,58 +137,35 @@ def about_training(judged: Judged) -> Iterator[Note]:
     study = judged.study
     spikes = list(judged.summary.index[judged.summary.spikes > 0])
     if spikes:
-        text = (
-            "After the first tenth of the run, the training loss of at least one run rose above "
-            "its start, or to twice its minimum, and came down again; such a run counts as trained."
-        )
-        yield Note(text, spikes, "losses")
+        yield note("spikes", spikes)
     if study.leaking:
-        text = (
-            f"In training, the statistics of {', '.join(study.leaking)} include later characters, "
-            "so the training loss (the curve) is helped by text that is to be predicted. All "
-            "tables except that of batch statistics give losses in evaluation mode, where this "
-            "is impossible."
-        )
         leaks = {condition: study.trained(condition).leak.mean() for condition in study.leaking}
         known = [f"{condition} {leak:.2g}" for condition, leak in leaks.items() if pd.notna(leak)]
-        if known:
-            text += (
-                " The size of this help (the leak, in nats per character at the end of training)"
-            )
-            text += f" is: {'; '.join(known)}."
-        yield Note(text, study.leaking, "losses")
+        name = "leaking_by" if known else "leaking"
+        yield note(name, study.leaking, names=", ".join(study.leaking), leaks="; ".join(known))
 
 
 def about_rates(judged: Judged) -> Iterator[Note]:
     """Doubts about an optimum, rates that are not the optimum, and how the rates were searched."""
     for entry in judged.tuned:
-        those = [entry.condition]
+        those, who = [entry.condition], {"condition": entry.condition}
         for warning in entry.warnings:
-            yield Note(f"Learning rate of {entry.condition}: {warning}.", those, "rates")
+            yield note("doubtful_rate", those, warning=warning, **who)
         if entry.off_best:
             rates = ", ".join(f"{rate:g}" for rate in entry.used)
-            text = f"{entry.condition} ran at the learning rate {rates}; the best one on {entry.on}"
-            yield Note(f"{text} is {entry.best:g}.", those, "comparison")
+            yield note("off_best", those, rates=rates, seeds=entry.on, best=entry.best, **who)
         lengths = judged.study.of(entry.condition).max_steps
         if set(lengths.dropna()) - {entry.steps}:
-            text = (
-                f"The learning rate of {entry.condition} was chosen by runs of {entry.steps:.0f} "
-                f"steps, but the reported runs have {span(lengths)}."
-            )
-            yield Note(text, those, "rates")
+            words = {"steps": entry.steps, "lengths": span(lengths)}
+            yield note("rate_of_other_length", those, **words, **who)
     if len({(len(entry.rates), entry.rates.n.sum()) for entry in judged.tuned}) > 1:
         each = [
             f"{e.condition} {e.rates.n.sum()} runs at {len(e.rates)} rates" for e in judged.tuned
         ]
-        text = f"The search was not the same for all conditions: {', '.join(each)}."
-        yield Note(text, table="rates")
+        yield note("unequal_search", each=", ".join(each))
     tuning = int((judged.study.table.role == "tuning").sum())
     if tuning:
-        text = (
-            f"The {tuning} runs on tuning seeds ({TUNING_SEEDS} and above) chose the learning "
-            "rates and are not used in any other table."
-        )
-        yield Note(text, table="rates")
+        yield note("tuning_runs", n=tuning)
 
 
 def about_machines(study: Study) -> Iterator[Note]:
@@ -220,21 +173,14 @@ def about_machines(study: Study) -> Iterator[Note]:
     runs = study.reported
     resumed = set(runs[runs.legs > 1].condition)
     if resumed:
-        text = (
-            "At least one run was resumed: its seconds and tokens_per_second in runs.csv add up "
-            "several starts, perhaps on different machines."
-        )
-        those = [condition for condition in study.conditions if condition in resumed]
-        yield Note(text, those, "settings")
+        yield note("resumed", [name for name in study.conditions if name in resumed])
     words = {"device": "devices", "torch": "torch versions", "threads": "thread counts"}
-    for column, word in (words | {"commit": "commits of the code"}).items():
+    for column, what in (words | {"commit": "commits of the code"}).items():
         values = list(dict.fromkeys(str(v)[:12] for v in runs[column].dropna()))
         if len(values) > 1:
-            text = f"The runs have different {word} ({', '.join(values)}), which may change losses."
-            yield Note(text, table="settings")
+            yield note("different", what=what, values=", ".join(values))
     if runs.dirty.eq(True).any():
-        text = "Some runs were made with changes to the code that are not in any commit."
-        yield Note(text, table="settings")
+        yield note("dirty")
 
 
 def about_runs(study: Study) -> Iterator[Note]:
@@ -242,17 +188,11 @@ def about_runs(study: Study) -> Iterator[Note]:
     table = study.table
     repeats = sorted(table.index[table.role == "repeat"])
     if repeats:
-        text = "These runs were left out because the same condition and seed already has a run"
-        yield Note(f"{text}: {', '.join(repeats)}.", table="seeds")
+        yield note("repeats", names=", ".join(repeats))
     if (table.seed[~table.role.isin(["tuning", "repeat"])] >= TUNING_SEEDS).any():
-        text = (
-            f"Seeds from {TUNING_SEEDS} on are meant for tuning. No learning rate was swept on "
-            "them here, so they are reported like all others."
-        )
-        yield Note(text, table="seeds")
+        yield note("tuning_seeds_reported")
     unreported = [name for name in dict.fromkeys(table.condition) if name not in study.conditions]
     if unreported and len(study.reported):
-        text = f"These conditions have tuning runs only so far: {', '.join(unreported)}."
-        yield Note(text, table="comparison")
+        yield note("only_tuning", names=", ".join(unreported))
     if study.runs.skipped:
-        yield Note(f"These folders were not read: {'; '.join(study.runs.skipped)}.")
+        yield note("not_read", names="; ".join(study.runs.skipped))

@@ -12,10 +12,10 @@ from markupsafe import Markup, escape
 
 from report.figures import looks_of
 from report.findings import findings, tuning_command
-from report.formatting import Table
+from report.formatting import Table, between, number, percent
 from report.judge import Judged
 from report.notes import Note, with_numbers
-from report.settings import SPEED, subtitle
+from report.settings import subtitle
 from report.style import Drawn
 
 MAIN = "comparison"  # the table of the first screen
@@ -41,7 +41,6 @@ class Section:
     """A part of the page below the first screen; its notes are on no table of the page."""
 
     title: str
-    text: str
     tables: list[Noted]
     figures: dict[str, Drawn]
     notes: Numbered
@@ -57,12 +56,14 @@ def page(judged: Judged, tables: list[Table], notes: list[Note], figures: dict[s
         lstrip_blocks=True,
     )
     colours = {condition: look.color for condition, look in looks_of(judged).items()}
+    environment.filters |= {"number": number, "between": between, "percent": percent}
     environment.filters["condition"] = lambda cell: condition_cell(cell, colours)
     curves = "loss_val_steps" if "loss_val_steps" in figures else "loss_train_steps"
     first = {name: figures[name] for name in ("differences", curves) if name in figures}
     at = notes_by_place(notes, {table.name for table in tables})
     noted = {table.name: (with_numbers(table, notes), at[table.name]) for table in tables}
     return environment.get_template("page.html.j2").render(
+        judged=judged,
         title=title(judged),
         subtitle=subtitle(judged.study),
         findings=findings(judged),
@@ -86,9 +87,9 @@ def notes_by_place(notes: list[Note], tables: set[str]) -> dict[str, Numbered]:
     Notes on a condition go under the main table, whose rows carry their numbers.
     """
     places: dict[str, Numbered] = {place: [] for place in ["", *tables]}
-    for number, note in enumerate(notes, 1):
+    for i, note in enumerate(notes, 1):
         wanted = MAIN if note.conditions and MAIN in tables else note.table
-        places[wanted if wanted in tables else ""].append((number, note))
+        places[wanted if wanted in tables else ""].append((i, note))
     return places
 
 
@@ -101,12 +102,11 @@ def sections(
         taken = {name for section in made for name in section.figures}
         section = Section(
             title=heading,
-            text=SPEED if heading == "Cost" else "",
             tables=[tables[name] for name in names if name in tables],
             figures={k: v for k, v in figures.items() if k.startswith(starts) and k not in taken},
             notes=others if heading == "Notes" else [],
         )
-        if section.text or section.tables or section.figures or section.notes:
+        if heading == "Cost" or section.tables or section.figures or section.notes:
             made.append(section)
     return made
 

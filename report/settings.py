@@ -21,11 +21,6 @@ ROWS = {  # of the table; a key of a configuration belongs to the longest beginn
     "trainer": ("trainer.max_steps", "trainer.precision"),
 }
 MOST = 4  # different values that are shown of one setting
-SPEED = (
-    "Speed is not compared here, because the times of these runs also depend on whatever else ran "
-    "on the machine; to measure the speed of each norm, run python benchmarks/norms.py --step on "
-    "an idle machine."
-)
 
 
 def subtitle(study: Study) -> str:
@@ -53,13 +48,7 @@ def settings(judged: Judged) -> Table:
         "command": commands(study.runs.commands),
     }
     rows = [[name, value] for name, value in found.items() if value]
-    caption = "Settings that all reported runs share; several values are joined by “or”."
-    details = (
-        "Names are those of the configuration, so each can be set on a command line, for instance "
-        "model.n_layer=4. Each run's own settings are in its folder, in .hydra/config.yaml. The "
-        "times of the runs are in runs.csv: step_seconds, seconds, tokens_per_second."
-    )
-    return Table("settings", "Settings", ["setting", "value"], rows, caption, details, [1])
+    return Table("settings", "Settings", ["setting", "value"], rows, [1])
 
 
 def commands(lines: list[str]) -> str:
