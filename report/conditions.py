@@ -8,6 +8,7 @@ from typing import Any
 
 import yaml
 
+from run.configuration import flat
 from run.overrides import key_of
 
 Flat = dict[str, Any]
@@ -35,23 +36,19 @@ def flat_config(config: dict[str, Any], overrides: Iterable[str] = ()) -> Flat:
     """
     groups = {key: value for key, value in named(overrides) if isinstance(config.get(key), dict)}
     sites = {key: value for key, value in named(overrides) if "@" in key}
-    flat = {"norm": config.get("norm_name")} | groups | sites | dict(dotted(config))
-    return {key: value for key, value in flat.items() if not ignored(key)}
+    keys = {"norm": config.get("norm_name")} | groups | sites | flat(config)
+    return {key: comparable(value) for key, value in keys.items() if not ignored(key)}
+
+
+def comparable(value: Any) -> Any:
+    """A list becomes text, so that it can be compared."""
+    return repr(value) if isinstance(value, list) else value
 
 
 def named(overrides: Iterable[str]) -> list[tuple[str, Any]]:
     """Key and value of each override except the norm's group."""
     pairs = [(key_of(o), o.partition("=")[2]) for o in overrides]
     return [(key, value) for key, value in pairs if key != "norm"]
-
-
-def dotted(config: dict[str, Any], before: str = "") -> Iterable[tuple[str, Any]]:
-    """The leaves with their dotted keys; a list is a leaf and becomes text, so that it compares."""
-    for key, value in config.items():
-        if isinstance(value, dict):
-            yield from dotted(value, f"{before}{key}.")
-        else:
-            yield f"{before}{key}", repr(value) if isinstance(value, list) else value
 
 
 def ignored(key: str) -> bool:
@@ -90,7 +87,7 @@ def parsed(value: str) -> Any:
             return float(found)
         except ValueError:
             return found
-    return repr(found) if isinstance(found, list) else found
+    return comparable(found)
 
 
 def without_chosen(flat: dict[str, Flat]) -> dict[str, Flat]:

@@ -16,6 +16,7 @@ import yaml
 
 from report.conditions import LENGTH, RATE, Flat, flat_config, from_siblings
 from report.failures import failure, spiked
+from run.configuration import read_stored
 from run.overrides import key_of
 
 NUMBERS = [
@@ -147,9 +148,8 @@ def read_outcome(folder: Path) -> tuple[dict[str, Any], str]:
         return {}, "unfinished (interrupted)"
     if status not in ("finished", "diverged", "failed"):
         return {}, f"unknown status {status}"
-    config = folder / ".hydra/config.yaml"
-    if not result.get("config") and config.exists():
-        result["config"] = yaml.safe_load(config.read_text("utf-8"))
+    if not result.get("config") and (folder / ".hydra/config.yaml").exists():
+        result["config"] = read_stored(folder, "config")
     return result, ""
 
 
