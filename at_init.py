@@ -23,7 +23,7 @@ from omegaconf import DictConfig
 from run.configuration import make_path_absolute
 from run.errors import MISTAKES, one_line
 from run.files import replace_file
-from sweep.nets import ANY, configurations, placements_of
+from sweep.initial_nets import ANY, configurations, placements_of
 
 COLUMNS = ("init", "placement", "norm", "n_layer", "seed", "layer", "quantity", "value")
 log = logging.getLogger("normlab")

@@ -1,14 +1,16 @@
-"""A study is judged: every number and verdict that the report shows, worked out once."""
+"""Everything that the report says about a study, worked out once: its statistics together."""
 
 from dataclasses import dataclass
 
 import pandas as pd
 
-from report.claims import Verdict, family_level, judge_claims, parse_claims, plan
+from report.claims import family_level, parse_claims
 from report.group import Study
 from report.intervals import Interval
+from report.planner import plan
 from report.rates import Tuned, steps_table, tuned_conditions, why_unjudged
 from report.summary import floor_of, summarize
+from report.verdicts import Verdict, judge_claims
 
 
 @dataclass(frozen=True)

@@ -5,10 +5,11 @@ from typing import Any
 
 import pandas as pd
 
-from report.claims import Claim, Verdict
+from report.claims import Claim
 from report.formatting import NOTHING, Table, between, number, p_value, percent
 from report.judge import Judged
 from report.settings import settings
+from report.verdicts import Verdict
 
 
 def all_tables(judged: Judged) -> list[Table]:

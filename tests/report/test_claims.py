@@ -8,16 +8,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from report.claims import (
-    Claim,
-    contrast,
-    decide,
-    family_level,
-    judge_claims,
-    parse_claims,
-    plan,
-)
+from report.claims import Claim, family_level, parse_claims
 from report.intervals import Interval, interval
+from report.planner import plan
+from report.verdicts import contrast, decide, judge_claims
 from tests.report.conftest import DIFFERENCE, INTERACTION, LOSSES_BY_PLACEMENT, judged_of, study_of
 
 Write = Callable[..., Path]

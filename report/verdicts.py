@@ -1,0 +1,98 @@
+"""Verdicts: whether the runs support a claim, refute it, or leave it undecided."""
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+import pandas as pd
+
+from report.claims import STEPS, Claim, family_level
+from report.group import Study
+from report.intervals import Interval, fisher, interval
+from report.rates import steps_needed
+from report.summary import training_failures
+
+SUPPORTED, REFUTED, UNDECIDED = "supported", "refuted", "undecided"
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """A claim, what the runs say (on the claim's scale), at which level, and why."""
+
+    claim: Claim
+    found: Interval
+    level: float
+    verdict: str
+    reason: str
+
+
+def judge_claims(study: Study, claims: list[Claim], unjudged: str = "") -> list[Verdict]:
+    """Each claim's verdict; there is none where `unjudged` says why these runs cannot give one."""
+    level = family_level(len(claims))
+    verdicts = []
+    for claim in claims:
+        by_kind = judge_failing if claim.expect == "fails" else judge_size
+        verdict = by_kind(study, claim, level)
+        if unjudged:
+            verdict = replace(verdict, verdict="", reason=f"not judged, because {unjudged}")
+        verdicts.append(verdict)
+    return verdicts
+
+
+def judge_size(study: Study, claim: Claim, level: float) -> Verdict:
+    """How large the contrast is, by its interval."""
+    found, reason = contrast(study, claim, level)
+    return Verdict(claim, found, level, UNDECIDED if reason else decide(found, claim), reason)
+
+
+def missing_runs(study: Study, claim: Claim) -> str:
+    """Which of a claim's conditions have no runs, in words; "" if all have some."""
+    missing = [condition for condition in claim.weights if condition not in study.conditions]
+    return f"there are no runs of {', '.join(missing)}" if missing else ""
+
+
+def contrast(study: Study, claim: Claim, level: float) -> tuple[Interval, str]:
+    """The weighted sum, seed by seed over the seeds that all conditions have; or why not."""
+    if missing := missing_runs(study, claim):
+        return interval([]), missing
+    for condition in claim.weights:
+        if failed := study.failed[condition]:
+            runs = len(study.of(condition))
+            return interval([]), f"{failed} of {runs} runs of {condition} failed"
+    metric = claim.metric or study.metric
+    columns = {
+        condition: steps_needed(study, condition)
+        if metric == STEPS
+        else study.of(condition)[metric]
+        for condition in claim.weights
+    }
+    seeds = pd.DataFrame(columns).dropna()
+    if np.isinf(seeds).any(axis=None):
+        return interval([]), "a seed does not reach the target at the lengths that were run"
+    values = np.log(seeds) if claim.scale == "log" else seeds
+    weights = np.array([claim.weights[condition] for condition in columns])
+    found = interval(values.to_numpy() @ weights, level)
+    few = f"an interval needs 3 shared seeds, got {found.n}" if found.n < 3 else ""
+    return found, few
+
+
+def decide(found: Interval, claim: Claim) -> str:
+    """Supported, refuted or undecided, from the interval alone."""
+    low, high, margin = found.low, found.high, claim.margin
+    if claim.expect == "less":
+        return SUPPORTED if high < -margin else REFUTED if low > -margin else UNDECIDED
+    if -margin < low and high < margin:
+        return SUPPORTED
+    return REFUTED if low > margin or high < -margin else UNDECIDED
+
+
+def judge_failing(study: Study, claim: Claim, level: float) -> Verdict:
+    """More failures, by Fisher's exact test, one-sided either way at half of 1 - level."""
+    if missing := missing_runs(study, claim):
+        return Verdict(claim, interval([]), level, UNDECIDED, missing)
+    ordered = sorted(claim.weights, key=lambda condition: -claim.weights[condition])
+    (a, n_a), (b, n_b) = (training_failures(study, condition) for condition in ordered)
+    more, less = (fisher(a, n_a, b, n_b, side) for side in ("greater", "less"))
+    limit = (1 - level) / 2
+    verdict = SUPPORTED if more < limit else REFUTED if less < limit else UNDECIDED
+    said = f"{a} of {n_a} failed against {b} of {n_b}; Fisher's exact p = {min(more, less):.3g}"
+    return Verdict(claim, interval([]), level, verdict, said)
