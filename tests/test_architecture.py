@@ -22,7 +22,6 @@ PROGRAMS = {"train.py", "sample.py", "compare.py", "at_init.py"}
 RULES: dict[str, tuple[set[str], set[str]]] = {
     "model/norms": (TORCH, set()),  # a norm file is read alone
     "model/gpt.py": (TORCH, set()),  # norms come in as arguments
-    "model/properties.py": (TORCH | HYDRA, {"model"}),  # finds the norms by their yaml files
     "model": (TORCH | LIGHTNING, {"model"}),
     "data": (TORCH | LIGHTNING | TEXT, {"data"}),
     "run": (TORCH | LIGHTNING | HYDRA, {"run", "model", "data"}),
