@@ -35,8 +35,9 @@ def train(cfg: DictConfig, folder: Path, overrides: list[str]) -> float:
         ValueError: the configuration is invalid; nothing has been trained or overwritten.
         SystemExit: 128 + n after signal n, with the state saved.
     """
-    from model import causality, sites  # torch comes late: --help answers in a second
+    from model import sites  # torch comes late: --help answers in a second
     from model.lit import LitGPT
+    from model.probes.causality import is_causal
     from run import outcome
     from run.checks import check
     from run.trainer import build_trainer
@@ -47,7 +48,7 @@ def train(cfg: DictConfig, folder: Path, overrides: list[str]) -> float:
     net = instantiate(cfg.model, vocab_size=data.vocab_size, _convert_="all")
     lit = LitGPT(net, optimizer, scheduler, seed=cfg.seed, log_every=cfg.log_every)
     lit.configure_optimizers()
-    causal = causality.is_causal(net, data.windows()[0])
+    causal = is_causal(net, data.windows()[0])
     config = stored_form(OmegaConf.to_container(cfg, resolve=True), data.sha256)
     check_resumable(folder, cfg.resume, config, data.vocab_size)
     trainer, stop, clock, checkpoint = build_trainer(cfg, folder, probes["callbacks"])
@@ -60,8 +61,7 @@ def train(cfg: DictConfig, folder: Path, overrides: list[str]) -> float:
     result = outcome.fit(trainer, lit, data, cfg.resume, stop)
 
     # 3. Measure what the run came to, and store that.
-    result |= identity(config, overrides)
-    result |= outcome.measured(lit, data, checkpoint, clock, causal)
+    result |= identity(config, overrides) | outcome.measured(lit, data, checkpoint, clock, causal)
     if result["status"] == "finished":
         result |= outcome.final_losses(lit, data, checkpoint)
         outcome.write_sample(lit, data, folder, seed=cfg.seed, **cfg.sample)

@@ -10,8 +10,8 @@ import lightning.pytorch as pl
 import torch
 from lightning.pytorch.utilities.exceptions import SIGTERMException
 
-from model.causality import is_causal
 from model.probes.batch_statistics import final_readings
+from model.probes.causality import is_causal
 from run.checkpoint import Checkpoint
 from run.clock import Clock
 from run.signals import StopOnSignal

@@ -34,8 +34,8 @@ RULES: dict[str, tuple[set[str], set[str]]] = {
     "compare.py": (set(), {"report", "run"}),
 }
 FOLDERS = {"model", "data", "run", "report", "sweep", "hydra_plugins"}
-# Two files with one name: a measurement and the probe that logs it, a program and its work.
-TWINS = {"causality", "compare"}
+# Two files with one name: a program and its work.
+TWINS = {"compare"}
 # Tests of several files together, or of what no single file does.
 TOGETHER = {
     "model/norms": {"batch_statistics", "contract", "in_gpt", "properties", "reference"},

@@ -3,7 +3,7 @@
 They are measured in eval mode and in the trainer's precision; statistics are in float32 or better,
 over real positions only. Every series is defined in docs/probes.md.
 
-Legend: B batch, T time, C channels, V vocabulary.
+Legend: B batch, T time, C channels, H heads, D head size, V vocabulary.
 """
 
 import math
@@ -17,14 +17,12 @@ from torch import nn
 from torch.nn import functional as F
 
 from model.lit import PADDING, LitGPT
-from model.probes.attention import attention_statistics
-from model.probes.probe import Probe, fixed_batch, look
-from model.probes.series import series
-from model.probes.weights import wide
+from model.probes.probe import Probe, fixed_batch, look, series, wide
 from model.sites import sites
 from model.steps import due
 
 DEAD = 1e-3  # a hidden unit is dead if its GELU stays below this for every token of the batch
+LOGITS = 2**20  # of attention in memory at a time: 4 MB, whatever batch and block size are
 
 Values = dict[str, torch.Tensor]
 Measure = Callable[[torch.Tensor, torch.Tensor, torch.Tensor], Values]  # of input, output, real
@@ -90,6 +88,40 @@ def watch_attention(n: int, attention: Any, real: torch.Tensor, values: Values) 
         if norm is not None:
             hooks.append(norm.register_forward_hook(lambda _, xs, y, p=part: caught.update({p: y})))
     return [*hooks, attention.register_forward_hook(finish)]
+
+
+def attention_statistics(
+    q: torch.Tensor, k: torch.Tensor, real: torch.Tensor
+) -> dict[str, torch.Tensor]:
+    """The largest logit and the mean relative entropy of causal attention, as GPT computes it.
+
+    Logits are q_t k_s / sqrt(D) for s <= t. The entropy -sum_s p_ts ln p_ts, p being their softmax,
+    is divided by its maximum ln t: 1 means equal attention to all of the past, 0 to one position.
+    It is the mean over rows, heads and real positions from t = 2 on, left out if there are none; t
+    counts from 1, so that position t sees t positions.
+
+    Args:
+        q: queries (B, T, H, D), as they enter the product.
+        k: keys, likewise.
+        real: (B, T) bool, True where there is no padding; real positions see no padding, since it
+            is on the right.
+    """
+    T, H, D = q.shape[1:]
+    t = torch.arange(1, T + 1, device=q.device)
+    future = t > t[:, None]  # (T, T)
+    largest, entropies = [], []
+    rows = max(1, LOGITS // (H * T * T))
+    for q_part, k_part, real_part in zip(*(z.split(rows) for z in (q, k, real)), strict=True):
+        with torch.autocast(q.device.type, enabled=False):  # in float32 if q and k are
+            logits = torch.einsum("bthd,bshd->bhts", q_part, k_part) / math.sqrt(D)
+        logits = logits.masked_fill(future, -math.inf).transpose(1, 2)[real_part]  # (N, H, T)
+        largest.append(logits.amax())
+        seen = t.expand(len(real_part), T)[real_part]  # (N,)
+        entropy = torch.special.entr(logits.softmax(-1)).sum(-1)  # (N, H)
+        entropies.append(entropy[seen > 1] / seen[seen > 1, None].to(q.dtype).log())
+    relative = torch.cat(entropies)
+    values = {"attention_logit_max": torch.stack(largest).amax()}
+    return values | ({"attention_entropy": relative.mean()} if len(relative) else {})
 
 
 def at_norm(name: str, norm: Any, x: torch.Tensor, y: torch.Tensor, real: torch.Tensor) -> Values:

@@ -23,8 +23,7 @@ from torch import nn
 from torch.nn import functional as F
 
 from model.lit import PADDING, LitGPT, logits_of
-from model.probes.probe import Probe, fixed_batch
-from model.probes.series import series
+from model.probes.probe import Probe, fixed_batch, series
 from model.running_statistics import batch_mode, reestimate, with_statistics
 from model.sites import sites
 from model.steps import completes_step, due, evaluation_due

@@ -1,4 +1,4 @@
-"""What probes share: the end of a step, the batch they measure on, the forward pass."""
+"""What probes share: the end of a step, the batch they measure on, names and precision."""
 
 from typing import Any
 
@@ -48,3 +48,22 @@ def look(net: Any, batch: torch.Tensor, hooks: list[RemovableHandle]) -> torch.T
     finally:
         for hook in hooks:
             hook.remove()
+
+
+def series(what: str, name: str) -> str:
+    """The name of a value that is measured at the module `name` of the net.
+
+    >>> series("input_std", "final_norm")
+    'probe/input_std_final_norm'
+    >>> series("input_std", "blocks.3.attention.q_norm"), series("dead_gelu", "blocks.3")
+    ('probe/input_std_attention_q_norm/3', 'probe/dead_gelu/3')
+    """
+    if not name.startswith("blocks."):
+        return f"probe/{what}_{name.replace('.', '_')}"
+    _, block, *inside = name.split(".")
+    return f"probe/{'_'.join([what, *inside])}/{block}"
+
+
+def wide(x: torch.Tensor) -> torch.Tensor:
+    """The same numbers in float32 or better."""
+    return x.to(torch.promote_types(x.dtype, torch.float32))

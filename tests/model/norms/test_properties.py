@@ -14,7 +14,7 @@ import pytest
 import torch
 from torch import nn
 
-from model.causality import is_causal
+from model.probes.causality import is_causal
 from tests.conftest import NORMS
 from tests.model.norms import properties as p
 from tests.model.norms.cases import (
