@@ -1,7 +1,7 @@
 """Activations: how large they are, how they spread and what dies, on one fixed validation batch.
 
 They are measured in eval mode and in the trainer's precision; statistics are in float32 or better,
-over real positions only. Every series is defined in docs/probes.md.
+over the N real positions only. Every series is defined in docs/probes.md.
 
 Legend: B batch, T time, C channels, H heads, D head size, V vocabulary.
 """
@@ -29,11 +29,7 @@ Measure = Callable[[torch.Tensor, torch.Tensor, torch.Tensor], Values]  # of inp
 
 
 class Activations(Probe):
-    """Logs the activations of the net as a due step left it; hooks exist only meanwhile.
-
-    Args:
-        every: optimizer steps between two measurements; the first and the last step count, too.
-    """
+    """Logs the activations of the net as a due step left it; hooks exist only meanwhile."""
 
     def __init__(self, every: int) -> None:
         self.every = every
@@ -95,16 +91,11 @@ def attention_statistics(
 ) -> dict[str, torch.Tensor]:
     """The largest logit and the mean relative entropy of causal attention, as GPT computes it.
 
-    Logits are q_t k_s / sqrt(D) for s <= t. The entropy -sum_s p_ts ln p_ts, p being their softmax,
-    is divided by its maximum ln t: 1 means equal attention to all of the past, 0 to one position.
-    It is the mean over rows, heads and real positions from t = 2 on, left out if there are none; t
-    counts from 1, so that position t sees t positions.
-
-    Args:
-        q: queries (B, T, H, D), as they enter the product.
-        k: keys, likewise.
-        real: (B, T) bool, True where there is no padding; real positions see no padding, since it
-            is on the right.
+    q and k are (B, T, H, D) as they enter the product, and `real` (B, T) is True where there is no
+    padding; real positions see none of it, since it is on the right. Logits are q_t k_s / sqrt(D)
+    for s <= t. The entropy -sum_s p_ts ln p_ts, p being their softmax, is divided by its maximum
+    ln t: 1 means equal attention to all of the past, 0 to one position. It is the mean over rows,
+    heads and real positions from t = 2 on, left out if there are none; t counts from 1.
     """
     T, H, D = q.shape[1:]
     t = torch.arange(1, T + 1, device=q.device)
@@ -126,8 +117,8 @@ def attention_statistics(
 
 def at_norm(name: str, norm: Any, x: torch.Tensor, y: torch.Tensor, real: torch.Tensor) -> Values:
     """Of a norm's input x and output y, (B, T, ...); more if the norm knows where it saturates."""
-    x = selected(x, real)
-    y = selected(y, real)
+    x = wide(x[real])
+    y = wide(y[real])
     mean = x.mean()
     std = rms(x - mean)  # torch.var_mean takes five times as long
     values = {"input_mean": mean, "input_std": std, "output_rms": rms(y)}
@@ -142,7 +133,7 @@ def at_block(n: int, x: torch.Tensor, y: torch.Tensor, real: torch.Tensor) -> Va
     """Of the residual stream: block n's output y (B, T, C), and the input x of the first block."""
     values = {}
     for blocks, z in ((n, x), (n + 1, y)) if n == 0 else ((n + 1, y),):
-        z = selected(z, real)
+        z = wide(z[real])
         values[f"probe/residual_rms/{blocks}"] = rms(z)
         values[f"probe/residual_peak/{blocks}"] = torch.linalg.vector_norm(z, math.inf) / rms(z)
     return values
@@ -150,13 +141,8 @@ def at_block(n: int, x: torch.Tensor, y: torch.Tensor, real: torch.Tensor) -> Va
 
 def at_gelu(n: int, x: torch.Tensor, z: torch.Tensor, real: torch.Tensor) -> Values:
     """The share of block n's hidden units, z (B, T, 4 C) before the GELU, that are dead."""
-    most = torch.linalg.vector_norm(F.gelu(selected(z, real)), math.inf, dim=0)  # (4 C,)
+    most = torch.linalg.vector_norm(F.gelu(wide(z[real])), math.inf, dim=0)  # (4 C,)
     return {f"probe/dead_gelu/{n}": wide(most < DEAD).mean()}
-
-
-def selected(x: torch.Tensor, real: torch.Tensor) -> torch.Tensor:
-    """The N real positions of x (B, T, ...): (N, ...), in float32 or better."""
-    return wide(x[real])
 
 
 def rms(x: torch.Tensor) -> torch.Tensor:

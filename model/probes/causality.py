@@ -35,12 +35,8 @@ class Causality(Probe):
     def log_scores(self, trainer: pl.Trainer, lit: LitGPT) -> None:
         """Measure and log."""
         batch = trainer.datamodule.windows()[0].to(lit.device)  # type: ignore[attr-defined]
-        modes = {"train": True, "eval": False}
-        scores = {
-            f"probe/causality_{mode}": causality(lit.net, batch, training=training)
-            for mode, training in modes.items()
-        }
-        lit.log_now(scores)
+        train, evaluation = (causality(lit.net, batch, training=mode) for mode in (True, False))
+        lit.log_now({"probe/causality_train": train, "probe/causality_eval": evaluation})
 
 
 def is_causal(net: nn.Module, batch: torch.Tensor) -> bool | None:

@@ -14,7 +14,9 @@ class Probe(pl.Callback):
     """A callback that measures the net while it trains, and never changes training.
 
     It logs with `lit.log_now`. What it logs at an evaluation in `on_validation_epoch_end` comes
-    before the checkpoint, so that a resumed run has these values exactly once.
+    before the checkpoint, so that a resumed run has these values exactly once. A probe's `every` is
+    the number of optimizer steps between two measurements (the first and the last step count, too),
+    and its `points` is about how many evaluations of a run it measures at.
     """
 
     def after_step(self, trainer: pl.Trainer, lit: LitGPT) -> None:

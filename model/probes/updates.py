@@ -20,11 +20,7 @@ from model.steps import due
 
 
 class Updates(Probe):
-    """Logs the gradients, the update and the weights of each due step.
-
-    Args:
-        every: optimizer steps between two measurements; the first and the last step count, too.
-    """
+    """Logs the gradients, the update and the weights of each due step."""
 
     def __init__(self, every: int) -> None:
         self.every = every
@@ -52,15 +48,11 @@ class Updates(Probe):
             self.steps = 0
             self.clipped = torch.tensor(0)
 
-    def on_save_checkpoint(
-        self, trainer: pl.Trainer, lit: pl.LightningModule, checkpoint: dict[str, Any]
-    ) -> None:
+    def on_save_checkpoint(self, trainer: pl.Trainer, lit: Any, checkpoint: dict[str, Any]) -> None:
         """Store the count; Lightning would warn about a callback's state in a run without it."""
         checkpoint["clipped"] = {"steps": self.steps, "clipped": int(self.clipped)}
 
-    def on_load_checkpoint(
-        self, trainer: pl.Trainer, lit: pl.LightningModule, checkpoint: dict[str, Any]
-    ) -> None:
+    def on_load_checkpoint(self, trainer: pl.Trainer, lit: Any, checkpoint: dict[str, Any]) -> None:
         """Restore the count, if the checkpoint has one."""
         count = checkpoint.get("clipped", {"steps": 0, "clipped": 0})
         self.steps = count["steps"]
@@ -88,18 +80,15 @@ class Changes:
             for kind, norm in weight.items()
             if norm > 0  # gates may start at 0
         }
-        names = [f"{name}.weight" for name in matrices_of(self.net)]
-        old, new, step = ({n: z[n] for n in names} for z in (self.before, after, moved))
-        ww = dot(old, old)
-        dw = dot(step, old)
-        dd = dot(step, step)
+        names = list(matrices_of(self.net))
+        old, new, step = ({n: z[f"{n}.weight"] for n in names} for z in (self.before, after, moved))
+        ww, dw, dd = dot(old, old), dot(step, old), dot(step, step)
         for name, square in dot(new, new).items():
-            matrix = name.removesuffix(".weight")
-            values[series("weight_norm", matrix)] = math.sqrt(square)
+            values[series("weight_norm", name)] = math.sqrt(square)
             length = math.sqrt(ww[name])
             along = dw[name] / length if length else 0.0
             across = math.sqrt(max(0.0, dd[name] - along * along))
-            values[series("angle", matrix)] = math.degrees(math.atan2(across, length + along))
+            values[series("angle", name)] = math.degrees(math.atan2(across, length + along))
         return values
 
 
