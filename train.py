@@ -34,8 +34,9 @@ def train(cfg: DictConfig, folder: Path, overrides: list[str]) -> float:
         ValueError: the configuration is invalid; nothing has been trained or overwritten.
         SystemExit: 128 + n after signal n, with the state saved.
     """
-    from model import causality, sites  # torch comes late: --help answers in a second
+    from model import sites  # torch comes late: --help answers in a second
     from model.lit import LitGPT
+    from model.probes.causality import is_causal
     from run import training
     from run.checks import check
 
@@ -45,7 +46,7 @@ def train(cfg: DictConfig, folder: Path, overrides: list[str]) -> float:
     net = instantiate(cfg.model, vocab_size=data.vocab_size, _convert_="all")
     lit = LitGPT(net, optimizer, scheduler, seed=cfg.seed, log_every=cfg.log_every)
     lit.configure_optimizers()
-    causal = causality.is_causal(net, data.windows()[0])
+    causal = is_causal(net, data.windows()[0])
     config = stored_form(OmegaConf.to_container(cfg, resolve=True), data.sha256)
     check_resumable(folder, cfg.resume, config, data.vocab_size)
     trainer, stop, clock, checkpoint = training.build_trainer(cfg, folder, probes["callbacks"])

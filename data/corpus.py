@@ -71,15 +71,13 @@ def play_text(markdown: str) -> str:
     for block in re.split(r"\n\s*\n", HALF_NAME.sub(r"\n**\1 ", markdown)):
         if HEADING.match(block.strip()):
             speaking = False
-            continue
-        if PROCESSION.search(block):
-            continue
-        for line in speech_lines(block):
-            if speaker := SPEAKER.fullmatch(line):
-                speeches.append([f"{speaker[1]}:"])
-                speaking = True
-            elif speaking:
-                speeches[-1].append(line)
+        elif not PROCESSION.search(block):
+            for line in speech_lines(block):
+                if speaker := SPEAKER.fullmatch(line):
+                    speeches.append([f"{speaker[1]}:"])
+                    speaking = True
+                elif speaking:
+                    speeches[-1].append(line)
     return "\n".join("".join(f"{line}\n" for line in s) for s in speeches if len(s) > 1)
 
 
@@ -122,11 +120,7 @@ def verse_lines(path: str | Sequence[str] | None = None, encoding: str = "utf-8"
 
 
 def checked(text: str, sha256: str, source: str) -> str:
-    """The same text, if its UTF-8 bytes have this SHA-256.
-
-    Raises:
-        ValueError: they have another one.
-    """
+    """The same text; a ValueError if the SHA-256 of its UTF-8 bytes is another one."""
     found = hashlib.sha256(text.encode()).hexdigest()
     if found != sha256:
         raise ValueError(

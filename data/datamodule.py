@@ -13,7 +13,7 @@ from torch import nn
 from torch.utils.data import DataLoader
 
 from data.tokenizer import build_tokenizer, continue_text, encode
-from data.windows import RandomRows, RandomWindows, evenly_spaced, whole
+from data.windows import RandomRows, evenly_spaced, whole
 
 EVAL_CHARACTERS = 16_384  # per evaluation batch, whatever batch_size and block_size are
 SPLITS = ("training", "validation", "test")
@@ -53,17 +53,15 @@ class CharDataModule(pl.LightningDataModule):
         eval_batches: int = 4,
     ) -> None:
         super().__init__()
-        sizes = {"block_size": block_size, "batch_size": batch_size, "eval_batches": eval_batches}
-        for name, value in sizes.items():
-            if value < 1:
-                raise ValueError(f"data.{name} must be at least 1, got {value}")
-        if num_workers < 0:
-            raise ValueError(f"data.num_workers must be at least 0, got {num_workers}")
         self.seed = seed
         self.block_size = block_size
         self.batch_size = batch_size
         self.num_workers = num_workers
         self.eval_batches = eval_batches
+        least = {"block_size": 1, "batch_size": 1, "eval_batches": 1, "num_workers": 0}
+        for name, limit in least.items():
+            if (value := getattr(self, name)) < limit:
+                raise ValueError(f"data.{name} must be at least {limit}, got {value}")
         text = corpus(path, encoding)
         self.sha256 = hashlib.sha256(text.encode()).hexdigest()
         name = getattr(getattr(corpus, "func", corpus), "__name__", "the text")  # of a partial
@@ -78,7 +76,7 @@ class CharDataModule(pl.LightningDataModule):
         tokenizer = build_tokenizer(text)
         return tokenizer, encode(tokenizer, text)
 
-    def _split(self, ids: torch.Tensor, split: Sequence[float]) -> list[torch.Tensor]:
+    def _split(self, ids: torch.Tensor, split: Sequence[float]) -> Sequence[torch.Tensor]:
         """Cut the ids into training, validation and test, one after the other."""
         if len(split) not in (2, 3) or min(split) < 0 or not abs(sum(split) - 1) <= 1e-6:
             raise ValueError(
@@ -86,8 +84,7 @@ class CharDataModule(pl.LightningDataModule):
                 "for training, validation and test"
             )
         cuts = [round(len(ids) * end) for end in itertools.accumulate(split[:-1])]
-        parts = [ids[start:end] for start, end in itertools.pairwise([0, *cuts, len(ids)])]
-        return parts + [ids[:0]] * (3 - len(parts))
+        return ids.tensor_split([*cuts, len(ids)][:2])
 
     def _check(self, total: int) -> None:
         """Refuse splits that are too short."""
@@ -112,10 +109,7 @@ class CharDataModule(pl.LightningDataModule):
 
     @property
     def unigram_entropy(self) -> float:
-        """The entropy of the training split's character frequencies, in nats.
-
-        It is the loss of a model that knows only these frequencies.
-        """
+        """The entropy of the training characters in nats: the loss of knowing frequencies only."""
         counts = torch.bincount(self.characters(self.train)).double()
         return float(torch.special.entr(counts / counts.sum()).sum())
 
@@ -143,13 +137,8 @@ class CharDataModule(pl.LightningDataModule):
 
     def windows(self, rank: int = 0) -> RandomRows:
         """The training micro-batches, by their numbers."""
-        return RandomWindows(
-            self.train,
-            block_size=self.block_size,
-            batch_size=self.batch_size,
-            seed=self.seed,
-            rank=rank,
-        )
+        rows = self.train.unfold(0, self.block_size + 1, 1)  # (N - T, T + 1), a view
+        return RandomRows(rows, batch_size=self.batch_size, seed=self.seed, rank=rank)
 
     def train_dataloader(self) -> DataLoader[torch.Tensor]:
         """A loader of the micro-batches that are not processed yet; it has no state."""

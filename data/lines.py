@@ -17,9 +17,7 @@ from torch.nn.utils.rnn import pad_sequence
 from data.datamodule import EVAL_CHARACTERS, SPLITS, CharDataModule
 from data.seed import generator_from
 from data.tokenizer import build_tokenizer, continue_lines, encode
-from data.windows import RandomRows, spread
-
-PADDING = -1  # an id that no character has
+from data.windows import PADDING, RandomRows, spread, trimmed
 
 
 class LineDataModule(CharDataModule):
@@ -78,12 +76,9 @@ class LineDataModule(CharDataModule):
     def describe(self) -> str:
         """One line for the console: how many lines of which source."""
         parts = (self.train, self.val, self.test)
-        lines = sum(map(len, parts))
+        lines = f"{sum(map(len, parts)):,} lines of {self.source}"
         characters = sum(len(self.characters(part)) for part in parts)
-        return (
-            f"on {lines:,} lines of {self.source}, "
-            f"{characters:,} characters ({self.vocab_size} different)"
-        )
+        return f"on {lines}, {characters:,} characters ({self.vocab_size} different)"
 
     @property
     def eval_batch_size(self) -> int:
@@ -102,20 +97,4 @@ class LineDataModule(CharDataModule):
 
     def windows(self, rank: int = 0) -> RandomRows:
         """The training micro-batches, by their numbers."""
-        return RandomLines(self.train, batch_size=self.batch_size, seed=self.seed, rank=rank)
-
-
-class RandomLines(RandomRows):
-    """Micro-batches of random lines, each batch as long as its longest line."""
-
-    def __getitem__(self, k: int) -> torch.Tensor:
-        return trimmed(super().__getitem__(k))
-
-
-def trimmed(rows: torch.Tensor) -> torch.Tensor:
-    """The rows without the columns that are padding in every row.
-
-    >>> trimmed(torch.tensor([[0, 3, 0, -1, -1], [0, 5, 6, 0, -1]])).tolist()
-    [[0, 3, 0, -1], [0, 5, 6, 0]]
-    """
-    return rows[:, : int((rows != PADDING).sum(1).max())]
+        return RandomRows(self.train, batch_size=self.batch_size, seed=self.seed, rank=rank)

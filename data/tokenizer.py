@@ -65,13 +65,8 @@ def continue_text(
 ) -> str:
     """The max_new_tokens characters that a net in eval mode writes after the prompt.
 
-    Args:
-        net: a model with `generate`.
-        tokenizer: the one that the net was trained with.
-        prompt: may be empty, see `start_ids`.
-        max_new_tokens: how many characters to add.
-        seed: any integer; one seed gives one text.
-        how: `temperature` and `top_k`.
+    The prompt may be empty, see `start_ids`. The seed is any integer; one seed gives one text.
+    `how` is for the net's method `generate`: `temperature` and `top_k`.
     """
     start = start_ids(tokenizer, prompt).to(next(net.parameters()).device)
     generator = generator_from(f"sample {seed}")

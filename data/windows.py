@@ -1,6 +1,6 @@
 """Windows of text. Batch k is a pure function of (seed, k, rank), so a run resumes exactly.
 
-`data/lines.py` uses the same random draw of rows, and the same even spacing.
+`data/lines.py` uses the same random draw of rows, which it has padded, and the same even spacing.
 
 Legend: N characters of text, B windows per batch, T = block_size. A window has T + 1 ids:
 `window[:-1]` is the input, `window[1:]` the targets.
@@ -11,12 +11,11 @@ from torch.utils.data import Dataset
 
 from data.seed import generator_from
 
+PADDING = -1  # an id that no character has
+
 
 class RandomRows(Dataset[torch.Tensor]):
-    """Item k is micro-batch k: B rows of a matrix (n, T + 1) drawn at random, (B, T + 1), int64.
-
-    It has no state: micro-batch k is the same at any time, in any order and in any worker.
-    """
+    """Item k is micro-batch k, int64: B rows of a matrix (n, T + 1) drawn at random and trimmed."""
 
     def __init__(self, rows: torch.Tensor, *, batch_size: int, seed: int, rank: int = 0) -> None:
         self.rows = rows
@@ -27,17 +26,7 @@ class RandomRows(Dataset[torch.Tensor]):
     def __getitem__(self, k: int) -> torch.Tensor:
         generator = generator_from(f"windows {self.seed} {k} {self.rank}")
         drawn = torch.randint(len(self.rows), (self.batch_size,), generator=generator)
-        return self.rows[drawn].long()
-
-
-class RandomWindows(RandomRows):
-    """Micro-batches of windows at random offsets of a text's ids (N,)."""
-
-    def __init__(
-        self, ids: torch.Tensor, *, block_size: int, batch_size: int, seed: int, rank: int = 0
-    ) -> None:
-        windows = ids.unfold(0, block_size + 1, 1)  # (N - T, T + 1), a view
-        super().__init__(windows, batch_size=batch_size, seed=seed, rank=rank)
+        return trimmed(self.rows[drawn].long())
 
 
 def whole(ids: torch.Tensor, block_size: int, batch_size: int) -> list[torch.Tensor]:
@@ -70,3 +59,12 @@ def spread(rows: torch.Tensor, n: int) -> torch.Tensor:
     """
     n = min(n, len(rows))
     return rows[torch.arange(n) * (len(rows) - 1) // max(1, n - 1)]
+
+
+def trimmed(rows: torch.Tensor) -> torch.Tensor:
+    """The rows without the columns that are padding in every row.
+
+    >>> trimmed(torch.tensor([[0, 3, 0, -1, -1], [0, 5, 6, 0, -1]])).tolist()
+    [[0, 3, 0, -1], [0, 5, 6, 0]]
+    """
+    return rows[:, : int((rows != PADDING).sum(1).max())]

@@ -85,14 +85,14 @@ class Block(nn.Module):
         self,
         n_embd: int,
         n_layer: int,
-        branches: tuple[Attention, MLP],
-        norms: tuple[Norm, Norm],
+        attention: Attention,
+        mlp: MLP,
+        attention_norm: Norm,
+        mlp_norm: Norm,
         placement: str,
         residual_gate: str,
     ) -> None:
         super().__init__()
-        attention, mlp = branches
-        attention_norm, mlp_norm = norms
         sandwich = placement == "sandwich"
         self.placement = placement
         self.alpha = (2 * n_layer) ** 0.25
@@ -220,8 +220,9 @@ class GPT(nn.Module):
         self.blocks = nn.ModuleList()
         for _ in range(n_layer):
             attention = Attention(n_embd, n_head, dropout, bias, qk_norm)
-            branches = attention, MLP(n_embd, dropout, bias)
-            self.blocks.append(Block(n_embd, n_layer, branches, norms, placement, residual_gate))
+            mlp = MLP(n_embd, dropout, bias)
+            block = Block(n_embd, n_layer, attention, mlp, *norms, placement, residual_gate)
+            self.blocks.append(block)
         closing = final_norm or (norm if placement in ("pre", "sandwich", "out") else None)
         self.final_norm = None if closing is None else closing(n_embd)
         self._init_weights(init, placement == "deepnorm", n_layer, seed)
@@ -248,12 +249,10 @@ class GPT(nn.Module):
                 module.bias.zero_()
 
     def forward(self, idx: torch.Tensor, mask: torch.Tensor | None = None) -> torch.Tensor:
-        """Compute the logits (B, T, V) of the next character at each position.
+        """Compute the logits (B, T, V) of the next character at each position of ids (B, T).
 
-        Args:
-            idx: (B, T) ids, T at most block_size.
-            mask: (B, T), True = a real token, padding on the right. Only norms that average over
-                tokens use it.
+        `mask` (B, T) is True at real tokens and False at padding, which is on the right. Only norms
+        that average over tokens use it.
 
         Raises:
             ValueError: more than block_size ids.
@@ -304,7 +303,6 @@ class GPT(nn.Module):
                 if top_k is not None:
                     smallest = logits.topk(min(top_k, logits.shape[-1])).values[:, -1:]
                     scaled = scaled.masked_fill(logits < smallest, -math.inf)
-                p = scaled.softmax(-1)
-                following = torch.multinomial(p, 1, generator=generator)
+                following = torch.multinomial(scaled.softmax(-1), 1, generator=generator)
             idx = torch.cat([idx, following.to(idx.device)], dim=1)
         return idx

@@ -20,7 +20,7 @@ from torch.optim.optimizer import Optimizer
 from model.gpt import seed_from
 from model.steps import completes_step, due
 
-PADDING = -1  # the same as in data/lines.py
+PADDING = -1  # the same as in data/windows.py
 
 
 class LitGPT(pl.LightningModule):
@@ -64,10 +64,8 @@ class LitGPT(pl.LightningModule):
         decaying = set(map(id, decay))
         rest = [p for p in self.net.parameters() if id(p) not in decaying]
         optimizer = self.optimizer([{"params": decay}, {"params": rest, "weight_decay": 0.0}])
-        return {
-            "optimizer": optimizer,
-            "lr_scheduler": {"scheduler": self.scheduler(optimizer), "interval": "step"},
-        }
+        schedule = {"scheduler": self.scheduler(optimizer), "interval": "step"}
+        return {"optimizer": optimizer, "lr_scheduler": schedule}
 
     def on_train_start(self) -> None:
         """Measure the loss at initialization, and set the learning rate of this configuration.
@@ -148,13 +146,14 @@ class LitGPT(pl.LightningModule):
         Raises:
             FloatingPointError: it is not finite.
         """
-        if not self.trainer.sanity_checking:
-            self.loss_val = self._sum / self._count
-            if not math.isfinite(self.loss_val):
-                raise FloatingPointError(
-                    f"validation loss is {self.loss_val} at step {self.global_step}"
-                )
-            self.log_now({"loss/val": self.loss_val})
+        if self.trainer.sanity_checking:
+            return
+        self.loss_val = self._sum / self._count
+        if not math.isfinite(self.loss_val):
+            raise FloatingPointError(
+                f"validation loss is {self.loss_val} at step {self.global_step}"
+            )
+        self.log_now({"loss/val": self.loss_val})
 
     def cross_entropy(self, batch: torch.Tensor) -> torch.Tensor:
         """Compute the mean loss over all real targets of a batch (B, T + 1)."""
@@ -211,12 +210,6 @@ def warmup_cosine(
 
     During the warm-up of w = warmup * total_steps updates, update n (the first is 1) uses n / w of
     the peak rate; update w uses all of it, and from n = total_steps on the rate is `floor` of it.
-
-    Args:
-        optimizer: its rate is the peak.
-        warmup: fraction of total_steps.
-        total_steps: the horizon, in optimizer steps.
-        floor: the last rate over the peak rate.
 
     Raises:
         ValueError: a fraction outside 0 to 1, or no steps.

@@ -22,14 +22,9 @@ from model.lit import PADDING, logits_of
 
 
 def quantities(net: Any, batch: torch.Tensor) -> Iterator[tuple[int, str, float]]:
-    """Measure a GPT in train mode; it must not be used afterwards.
+    """Measure a GPT in train mode on a batch of ids (B, T + 1), where -1 is padding.
 
-    Args:
-        net: maps ids (B, T) to logits (B, T, V).
-        batch: (B, T + 1) ids, -1 is padding.
-
-    Yields:
-        (layer, quantity, value), the quantities as listed above.
+    It yields (layer, quantity, value), as listed above. The net must not be used afterwards.
     """
     blocks: Any = net.train().requires_grad_(False).blocks
     last = blocks[-1].requires_grad_(True)  # backward goes no deeper

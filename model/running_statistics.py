@@ -27,15 +27,11 @@ def batch_mode(net: nn.Module) -> list[Any]:
 
 @torch.no_grad()
 def reestimate(net: nn.Module, batches: Iterable[Any], forward: Callable[[Any], Any]) -> None:
-    """Replace all running statistics by their average over batches; no weight changes.
+    """Replace all running statistics by their average over training batches; no weight changes.
 
-    Running statistics lag behind the weights that they belong to. Only these norms are in train
-    mode, so there is no dropout; afterwards each module is in the mode it was in.
-
-    Args:
-        net: the net whose buffers change.
-        batches: batches of training data.
-        forward: called with each batch, must run the net.
+    Running statistics lag behind the weights that they belong to. `forward` is called with each
+    batch and must run the net. Only these norms are in train mode, so there is no dropout;
+    afterwards each module is in the mode it was in.
     """
     modes = [(module, module.training) for module in net.modules()]
     norms = batch_mode(net)

@@ -17,18 +17,13 @@ from model.sites import matrices_of
 
 @torch.no_grad()
 def scale_invariant(net: Any) -> list[str]:
-    """The matrices of a net that can be doubled without a change of its logits in training.
+    """The matrices of a GPT that can be doubled without a change of its logits in training.
 
-    They are measured, so the answer is right for any norm, placement and site: in float64 on a
-    copy, without dropout and eps, with batch statistics where a norm has them. It is a property of
-    the architecture: the matrices are drawn anew, and so is what starts at zero, such as biases and
-    gates, which could hide a dependence.
-
-    Args:
-        net: GPT; neither it nor the global generator changes.
-
-    Returns:
-        Names such as `blocks.0.attention.proj`, those of q, k and v apart.
+    These are names such as `blocks.0.attention.proj`, those of q, k and v apart. They are measured,
+    so the answer is right for any norm, placement and site: in float64 on a copy, without dropout
+    and eps, with batch statistics where a norm has them. It is a property of the architecture: the
+    matrices are drawn anew, and so is what starts at zero, such as biases and gates, which could
+    hide a dependence. Neither the net nor the global random generator changes.
     """
     net = copy.deepcopy(net).cpu().double()
     batch_mode(net)

@@ -11,8 +11,8 @@ import torch
 from hydra.utils import instantiate
 from lightning.pytorch.utilities.exceptions import SIGTERMException
 
-from model.causality import is_causal
 from model.probes.batch_statistics import final_readings
+from model.probes.causality import is_causal
 from run.checkpoint import AtomicCheckpointIO, Checkpoint
 from run.clock import Clock
 from run.loggers import loggers

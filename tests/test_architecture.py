@@ -22,7 +22,6 @@ PROGRAMS = {"train.py", "sample.py", "compare.py", "at_init.py"}
 RULES: dict[str, tuple[set[str], set[str]]] = {
     "model/norms": (TORCH, set()),  # a norm file is read alone
     "model/gpt.py": (TORCH, set()),  # norms come in as arguments
-    "model/properties.py": (TORCH | HYDRA, {"model"}),  # finds the norms by their yaml files
     "model": (TORCH | LIGHTNING, {"model"}),
     "data": (TORCH | LIGHTNING | TEXT, {"data"}),
     "run": (TORCH | LIGHTNING | HYDRA, {"run", "model", "data"}),
@@ -35,8 +34,8 @@ RULES: dict[str, tuple[set[str], set[str]]] = {
     "compare.py": (set(), {"report", "run"}),
 }
 FOLDERS = {"model", "data", "run", "report", "sweep", "hydra_plugins"}
-# Two files with one name: a measurement and the probe that logs it, a program and its work.
-TWINS = {"causality", "compare"}
+# Two files with one name: a program and its work.
+TWINS = {"compare"}
 # Tests of several files together, or of what no single file does.
 TOGETHER = {
     "model/norms": {"batch_statistics", "contract", "in_gpt", "properties", "reference"},

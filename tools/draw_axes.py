@@ -27,7 +27,7 @@ from matplotlib.colors import ListedColormap
 from matplotlib.patches import Patch
 from torch import nn
 
-from model import properties as p
+from tests.model.norms import properties as p
 
 PICTURE = Path(__file__).parent.parent / "docs" / "axes.png"
 B, T, C = 6, 5, 12  # more rows than a ghost batch, slices of more than two features

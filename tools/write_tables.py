@@ -3,7 +3,7 @@
 python tools/write_tables.py            # writes them
 python tools/write_tables.py --check    # writes nothing; exit code 1 if one is out of date
 
-Every cell of these tables is measured (model/properties.py). A table is written between
+Every cell of these tables is measured (tests/model/norms/properties.py). A table is written between
 `<!-- table: NAME -->` and `<!-- end -->`; where that is, is up to the text around it.
 """
 
@@ -18,7 +18,7 @@ import torch
 from torch import nn
 from torch.nn.utils import parametrizations
 
-from model import properties as p
+from tests.model.norms import properties as p
 
 PAGE = Path(__file__).parent.parent / "docs" / "norms.md"
 TABLES = ("norms", "norm of linear", "linear of norm", "causality")

@@ -4,9 +4,6 @@ Three things are measured, for nets with such norms only (model/running_statisti
 itself at each site (TID), the loss with the statistics taken in three ways, and **the leak**: how
 much the text that is to be predicted helps to predict it. All are measured on copies of the net.
 
-The difference between the losses in train and eval mode is *not* the leak. It also holds the error
-of the running statistics, which is often larger and of the other sign.
-
 Legend: B batch, T time, C channels, V vocabulary. A batch is (B, T + 1) ids. Losses are in nats per
 character.
 """
@@ -23,8 +20,7 @@ from torch import nn
 from torch.nn import functional as F
 
 from model.lit import PADDING, LitGPT, logits_of
-from model.probes.probe import Probe, fixed_batch
-from model.probes.series import series
+from model.probes.probe import Probe, fixed_batch, series
 from model.running_statistics import batch_mode, reestimate, with_statistics
 from model.sites import sites
 from model.steps import completes_step, due, evaluation_due
@@ -40,8 +36,7 @@ class BatchStatistics(Probe):
     """Logs TID at due steps, and the loss read three ways and the leak at evaluations.
 
     Args:
-        every: optimizer steps between two measurements of the TID; the first and the last step
-            count, too.
+        every: of the TID, see Probe.
         read_every: the losses and the leak are read at the first evaluation at or after each
             multiple of so many optimizer steps, and at the last one. They take the time of about 10
             steps.
@@ -101,11 +96,11 @@ def final_readings(lit: Any, data: Any) -> dict[str, float]:
     training = [windows[k].to(lit.device) for k in range(FINAL_BATCHES)]
     whole = [batch.to(lit.device) for batch in data.whole(data.val)]
     with copied(lit) as net:
-        batch = mean_loss(losses(net, part, batch_losses) for part in in_rows(whole, rows))
+        batch = mean_loss(net, in_rows(whole, rows), batch_losses)
         pairs = zip(training[:FINAL_LEAKS], training[FINAL_LEAKS:], strict=False)
         leak = torch.cat([leaks(net, *pair) for pair in pairs]).mean()
-        reestimate(net.eval(), training, lambda part: losses(net, part))
-        reestimated = mean_loss(losses(net, part) for part in whole)
+        reestimate(net.eval(), training, lambda part: mean_loss(net, [part]))
+        reestimated = mean_loss(net, whole)
     return {"val_reestimated": reestimated, "val_batch": batch, "leak": float(leak)}
 
 
@@ -130,18 +125,15 @@ def discrepancies(net: nn.Module, batch: torch.Tensor) -> dict[str, float]:
     momentum 1, so that its buffers become the batch's statistics, whatever these are; the norms
     leave padding out. Buffers that did not move do not count. The net is changed.
     """
-    keep = with_statistics(net)
+    # a thin wrapping keeps its statistics one level below the site
     norms: list[tuple[str, Any]] = [
-        (site, module)
-        for site, norm in sites(net).items()
-        for module in norm.modules()  # a thin wrapping keeps its statistics one level down
-        if module in keep
+        (site, norm) for site, at in sites(net).items() for norm in with_statistics(at)
     ]
     before = []
     for _, norm in norms:
         before.append({name: x.clone() for name, x in norm.named_buffers(recurse=False)})
         norm.momentum = 1.0
-    losses(net, batch)
+    mean_loss(net, [batch])
     values = {}
     for (site, norm), run in zip(norms, before, strict=True):
         now = dict(norm.named_buffers(recurse=False))
@@ -167,14 +159,11 @@ def three_ways(
     batches, `batch` those of each batch of windows itself. Afterwards the net is in eval mode and
     its statistics are the re-estimated ones.
     """
-    batch = mean_loss(losses(net, part, batch_losses) for part in windows)
-    running = mean_loss(losses(net.eval(), part) for part in windows)
-    reestimate(net, training, lambda part: losses(net, part))
-    return {
-        "running": running,
-        "reestimated": mean_loss(losses(net, part) for part in windows),
-        "batch": batch,
-    }
+    batch = mean_loss(net, windows, batch_losses)
+    running = mean_loss(net.eval(), windows)
+    reestimate(net, training, lambda part: mean_loss(net, [part]))
+    reestimated = mean_loss(net, windows)
+    return {"running": running, "reestimated": reestimated, "batch": batch}
 
 
 @torch.no_grad()
@@ -211,25 +200,21 @@ def position_losses(net: nn.Module, inputs: torch.Tensor, targets: torch.Tensor)
 
 def batch_losses(net: nn.Module, inputs: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
     """The same with the batch's own statistics and without dropout; buffers are put back."""
-    before = {name: buffer.clone() for name, buffer in net.named_buffers()}
+    before = [buffer.clone() for buffer in net.buffers()]
     batch_mode(net)
     found = position_losses(net, inputs, targets)
-    for name, buffer in net.named_buffers():
-        buffer.copy_(before[name])
+    for buffer, value in zip(net.buffers(), before, strict=True):
+        buffer.copy_(value)
     return found
 
 
-def losses(net: nn.Module, batch: torch.Tensor, how: Losses = position_losses) -> torch.Tensor:
-    """The losses of a batch's n real targets, (n,), by one of the two functions above."""
-    targets = batch[:, 1:]
-    return how(net, batch[:, :-1], targets)[targets != PADDING]
-
-
-def mean_loss(parts: Iterable[torch.Tensor]) -> float:
-    """The mean over all characters of all parts (n,); nan if there are none."""
-    sums = [(float(part.sum()), len(part)) for part in parts]
-    total, characters = map(sum, zip(*sums, strict=True)) if sums else (0, 0)
-    return total / characters if characters else math.nan
+def mean_loss(
+    net: nn.Module, batches: Iterable[torch.Tensor], how: Losses = position_losses
+) -> float:
+    """The mean over all real targets of batches (B, T + 1); nan if there are none."""
+    parts = [how(net, batch[:, :-1], batch[:, 1:])[batch[:, 1:] != PADDING] for batch in batches]
+    characters = sum(map(len, parts))
+    return sum(float(part.sum()) for part in parts) / characters if characters else math.nan
 
 
 def in_rows(batches: list[torch.Tensor], rows: int) -> list[torch.Tensor]:

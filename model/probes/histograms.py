@@ -51,8 +51,7 @@ class Histograms(Probe):
 def values(net: nn.Module, batch: torch.Tensor) -> dict[str, torch.Tensor]:
     """Each norm's input and output on a batch (B, T + 1), and its parameters, by name.
 
-    Returns:
-        For each site (N, C) of its N real tokens; (N, H, D) for a norm on q or k.
+    Inputs and outputs are (N, C) for N real tokens; (N, H, D) for a norm on q or k.
     """
     seen: dict[str, torch.Tensor] = {}
     real = batch[:, 1:] != PADDING
@@ -64,8 +63,8 @@ def values(net: nn.Module, batch: torch.Tensor) -> dict[str, torch.Tensor]:
     hooks = [norm.register_forward_hook(partial(note, site)) for site, norm in sites(net).items()]
     look(net, batch, hooks)
     for site, norm in sites(net).items():
-        parameters = {n: p.detach() for n, p in norm.named_parameters() if p.numel() > 1}
-        seen |= {f"{site}/{n}": p for n, p in parameters.items()}
+        named = norm.named_parameters()
+        seen |= {f"{site}/{name}": p.detach() for name, p in named if p.numel() > 1}
     return seen
 
 

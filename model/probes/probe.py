@@ -1,4 +1,4 @@
-"""What probes share: the end of a step, the batch they measure on, the forward pass."""
+"""What probes share: the end of a step, the batch they measure on, names and precision."""
 
 from typing import Any
 
@@ -14,7 +14,9 @@ class Probe(pl.Callback):
     """A callback that measures the net while it trains, and never changes training.
 
     It logs with `lit.log_now`. What it logs at an evaluation in `on_validation_epoch_end` comes
-    before the checkpoint, so that a resumed run has these values exactly once.
+    before the checkpoint, so that a resumed run has these values exactly once. A probe's `every` is
+    the number of optimizer steps between two measurements (the first and the last step count, too),
+    and its `points` is about how many evaluations of a run it measures at.
     """
 
     def after_step(self, trainer: pl.Trainer, lit: LitGPT) -> None:
@@ -48,3 +50,22 @@ def look(net: Any, batch: torch.Tensor, hooks: list[RemovableHandle]) -> torch.T
     finally:
         for hook in hooks:
             hook.remove()
+
+
+def series(what: str, name: str) -> str:
+    """The name of a value that is measured at the module `name` of the net.
+
+    >>> series("input_std", "final_norm")
+    'probe/input_std_final_norm'
+    >>> series("input_std", "blocks.3.attention.q_norm"), series("dead_gelu", "blocks.3")
+    ('probe/input_std_attention_q_norm/3', 'probe/dead_gelu/3')
+    """
+    if not name.startswith("blocks."):
+        return f"probe/{what}_{name.replace('.', '_')}"
+    _, block, *inside = name.split(".")
+    return f"probe/{'_'.join([what, *inside])}/{block}"
+
+
+def wide(x: torch.Tensor) -> torch.Tensor:
+    """The same numbers in float32 or better."""
+    return x.to(torch.promote_types(x.dtype, torch.float32))

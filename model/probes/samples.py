@@ -14,7 +14,6 @@ class Samples(Probe):
     """Shows `sample/while_training` in TensorBoard, at about `points` evaluations of a run.
 
     Args:
-        points: how many evaluations.
         characters: the most characters of a text.
         sample: how sample.txt is made: max_new_tokens, temperature, top_k.
     """

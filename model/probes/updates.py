@@ -4,6 +4,8 @@ Every series is defined in docs/probes.md. On a step that is not due only one co
 which counts the clipped steps.
 """
 
+import math
+from collections.abc import Callable
 from typing import Any
 
 import lightning.pytorch as pl
@@ -12,19 +14,13 @@ from torch import nn
 from torch.optim.optimizer import Optimizer
 
 from model.lit import LitGPT
-from model.probes.probe import Probe
-from model.probes.series import series
-from model.probes.weights import Changes, norm_by, wide
-from model.sites import kind_of, sites
+from model.probes.probe import Probe, series, wide
+from model.sites import kind_of, matrices_of, parameters_of, sites
 from model.steps import due
 
 
 class Updates(Probe):
-    """Logs the gradients, the update and the weights of each due step.
-
-    Args:
-        every: optimizer steps between two measurements; the first and the last step count, too.
-    """
+    """Logs the gradients, the update and the weights of each due step."""
 
     def __init__(self, every: int) -> None:
         self.every = every
@@ -52,19 +48,48 @@ class Updates(Probe):
             self.steps = 0
             self.clipped = torch.tensor(0)
 
-    def on_save_checkpoint(
-        self, trainer: pl.Trainer, lit: pl.LightningModule, checkpoint: dict[str, Any]
-    ) -> None:
+    def on_save_checkpoint(self, trainer: pl.Trainer, lit: Any, checkpoint: dict[str, Any]) -> None:
         """Store the count; Lightning would warn about a callback's state in a run without it."""
         checkpoint["clipped"] = {"steps": self.steps, "clipped": int(self.clipped)}
 
-    def on_load_checkpoint(
-        self, trainer: pl.Trainer, lit: pl.LightningModule, checkpoint: dict[str, Any]
-    ) -> None:
+    def on_load_checkpoint(self, trainer: pl.Trainer, lit: Any, checkpoint: dict[str, Any]) -> None:
         """Restore the count, if the checkpoint has one."""
         count = checkpoint.get("clipped", {"steps": 0, "clipped": 0})
         self.steps = count["steps"]
         self.clipped = torch.tensor(count["clipped"])
+
+
+class Changes:
+    """How the weights of a net change between now and the call of `measure`."""
+
+    def __init__(self, net: nn.Module) -> None:
+        self.net = net
+        self.before = {name: value.clone() for name, value in parameters_of(net).items()}
+
+    def measure(self) -> dict[str, float]:
+        """Measure update over weight by kind, and each matrix's norm and angle turned, in degrees.
+
+        The angle between W and W + dW is atan2(|the part of dW across W|, |W| + the part along W);
+        the arc cosine of their cosine would lose all digits of a small angle.
+        """
+        after = parameters_of(self.net)
+        moved = {name: after[name] - before for name, before in self.before.items()}
+        update, weight = norm_by(kind_of, moved), norm_by(kind_of, self.before)
+        values = {
+            f"probe/update_ratio/{kind}": update[kind] / norm
+            for kind, norm in weight.items()
+            if norm > 0  # gates may start at 0
+        }
+        names = list(matrices_of(self.net))
+        old, new, step = ({n: z[f"{n}.weight"] for n in names} for z in (self.before, after, moved))
+        ww, dw, dd = dot(old, old), dot(step, old), dot(step, step)
+        for name, square in dot(new, new).items():
+            values[series("weight_norm", name)] = math.sqrt(square)
+            length = math.sqrt(ww[name])
+            along = dw[name] / length if length else 0.0
+            across = math.sqrt(max(0.0, dd[name] - along * along))
+            values[series("angle", name)] = math.degrees(math.atan2(across, length + along))
+        return values
 
 
 def gradient_norms(net: nn.Module) -> dict[str, float]:
@@ -94,3 +119,17 @@ def gains(net: nn.Module) -> dict[str, float]:
         of["negative"] = (gain < 0).to(gain.dtype).mean()
         values |= {f"probe/gain_{what}/{family}": float(value) for what, value in of.items()}
     return values
+
+
+def norm_by(group: Callable[[str], str], tensors: dict[str, torch.Tensor]) -> dict[str, float]:
+    """The norm of all tensors of a group together, each in float32 or better."""
+    squares: dict[str, float] = {}
+    for name, square in dot(tensors, tensors).items():
+        squares[group(name)] = squares.get(group(name), 0.0) + square
+    return {name: math.sqrt(square) for name, square in squares.items()}
+
+
+def dot(a: dict[str, torch.Tensor], b: dict[str, torch.Tensor]) -> dict[str, float]:
+    """Inner products, name by name, in float32 or better."""
+    products = [(wide(x) * wide(y)).sum() for x, y in zip(a.values(), b.values(), strict=True)]
+    return dict(zip(a, torch.stack(products).tolist(), strict=True)) if products else {}

@@ -13,7 +13,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from torch.utils.data import DataLoader
 
-from data.windows import RandomWindows, evenly_spaced, whole
+from data.windows import RandomRows, evenly_spaced, whole
 
 PATIENT = settings(deadline=None)  # another process may have the machine
 SIZES = st.integers(1, 12)
@@ -23,10 +23,9 @@ def positions(n: int) -> torch.Tensor:
     return torch.arange(n, dtype=torch.int32)
 
 
-def windows(
-    n: int = 1000, T: int = 8, B: int = 16, *, seed: int = 1, rank: int = 0
-) -> RandomWindows:
-    return RandomWindows(positions(n), block_size=T, batch_size=B, seed=seed, rank=rank)
+def windows(n: int = 1000, T: int = 8, B: int = 16, *, seed: int = 1, rank: int = 0) -> RandomRows:
+    rows = positions(n).unfold(0, T + 1, 1)  # as CharDataModule.windows does
+    return RandomRows(rows, batch_size=B, seed=seed, rank=rank)
 
 
 def test_a_new_object_and_any_order_give_the_same_batches() -> None:

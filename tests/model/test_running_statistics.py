@@ -14,7 +14,7 @@ from torch import nn
 from model.norms.batchnorm import BatchNorm
 from model.running_statistics import reestimate, with_statistics
 from tests.conftest import NORMS
-from tests.model.norms.measures import row
+from tests.model.norms.cases import row
 
 B, T, C = 4, 6, 8
 

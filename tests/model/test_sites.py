@@ -8,9 +8,9 @@ import pytest
 from model.gpt import GPT
 from model.norms.layernorm import LayerNorm
 from model.norms.rmsnorm import RMSNorm
-from model.properties import make_norm
 from model.sites import sites, summary
 from tests.conftest import NORMS
+from tests.model.norms.properties import make_norm
 
 V, T, C, L = 11, 8, 12, 3
 SIZES = {"vocab_size": V, "block_size": T, "n_layer": L, "n_head": 3, "n_embd": C}

@@ -3,9 +3,9 @@
 import pytest
 import torch
 
-from model import properties as p
 from tests.conftest import NORMS
-from tests.model.norms.measures import skip_unless_built
+from tests.model.norms import properties as p
+from tests.model.norms.cases import skip_unless_built
 
 
 @pytest.fixture(params=NORMS)

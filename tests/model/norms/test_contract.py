@@ -17,9 +17,9 @@ from hydra.utils import get_object
 from omegaconf import OmegaConf
 from torch import nn
 
-from model import properties as p
 from tests.conftest import NORMS, ROOT
-from tests.model.norms.measures import why_not_built, works_with_one_token
+from tests.model.norms import properties as p
+from tests.model.norms.cases import why_not_built
 
 B, T, C = p.B, p.T, p.C
 ONE = torch.tensor([1])
@@ -180,7 +180,7 @@ def test_every_length_up_to_the_block_works(make_norm: p.Make, rows: int) -> Non
 
 def test_one_token_in_training_is_taken_or_refused_with_what_to_do(make_norm: p.Make) -> None:
     refused = pytest.raises(ValueError, match=r"at least 2 tokens.*got 1.*raise data\.batch_size")
-    with nullcontext() if works_with_one_token(p.started(make_norm)) else refused:
+    with nullcontext() if p.works_with_one_token(p.started(make_norm)) else refused:
         assert finite(backward(make_norm(C), torch.randn(1, 1, C))), FINITE
 
 

@@ -15,10 +15,10 @@ from omegaconf import DictConfig
 from torch import nn
 from torch.nn import functional as F
 
-from model import properties as p
 from model.gpt import GPT
 from model.lit import LitGPT
-from tests.model.norms.measures import VOCAB, ids
+from tests.model.norms import properties as p
+from tests.model.norms.cases import VOCAB, ids
 
 B, T, C = p.B, p.T, p.C
 LEARNING_STEPS, ROWS, EMBED_SCALES = 100, 16, (1.0, 8.0)

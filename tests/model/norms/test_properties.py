@@ -4,7 +4,7 @@ Reference: table 1 of Ba, Kiros, Hinton 2016 (https://arxiv.org/abs/1607.06450),
 extended by the norms that came later, and Euler's theorem for what an invariance to W means for the
 gradient. Cells are written down here only for the norms of EXTENDED; every norm is measured, by the
 same functions that write the tables of docs/norms.md, and what must hold follows from its cells.
-Norms whose gradient is no derivative are named in measures.py, and skipped by name.
+Norms whose gradient is no derivative are named in cases.py, and skipped by name.
 """
 
 import copy
@@ -14,19 +14,16 @@ import pytest
 import torch
 from torch import nn
 
-from model import properties as p
-from model.causality import is_causal
+from model.probes.causality import is_causal
 from tests.conftest import NORMS
-from tests.model.norms.measures import (
+from tests.model.norms import properties as p
+from tests.model.norms.cases import (
     NOT_THE_DERIVATIVE,
     VOCAB,
     gpt_phases,
-    gradient_is_derivative,
     ids,
-    nan_stays,
     row,
     small_gpt,
-    works_with_one_token,
 )
 
 # W matrix scaled, W recentred, one row of W scaled, data scaled, data recentred, one case scaled
@@ -172,7 +169,7 @@ def weight() -> torch.Tensor:
 @cache
 def differentiates(name: str, phase: str) -> bool:
     """Whether gradcheck passes for the norm of a row."""
-    return gradient_is_derivative(p.phases(row(name))[phase])
+    return p.gradient_is_derivative(p.phases(row(name))[phase])
 
 
 def skip_unless_a_derivative(name: str, phase: str = "start") -> None:
@@ -181,7 +178,7 @@ def skip_unless_a_derivative(name: str, phase: str = "start") -> None:
         pytest.skip(f"the gradient of {name} is not the derivative: {reason}")
     assert differentiates(name, phase), (
         f"the gradient of {name} ({phase}) is not the derivative of its output: mend its backward, "
-        "or, if its paper wants it so, name it with the reason in NOT_THE_DERIVATIVE of measures.py"
+        "or, if its paper wants it so, name it with the reason in NOT_THE_DERIVATIVE of cases.py"
     )
 
 
@@ -255,10 +252,10 @@ def test_alone_a_nan_and_a_number_spread_alike_and_in_eval_not_at_all(
     name: str, phase: str
 ) -> None:
     norm = p.phases(p.make_norm(name))[phase]
-    assert nan_stays(norm) == p.is_causal(norm)
+    assert p.nan_stays(norm) == p.is_causal(norm)
     norm.eval()
     assert p.is_causal(norm), "evaluation must not look at later tokens"
-    assert nan_stays(norm), "evaluation must not carry a nan to earlier tokens"
+    assert p.nan_stays(norm), "evaluation must not carry a nan to earlier tokens"
     assert p.is_batch_independent(norm), "evaluation must not look at other rows"
 
 
@@ -302,7 +299,7 @@ def test_one_token_is_refused_only_by_a_norm_that_averages_over_more_than_featur
 ) -> None:
     norm = p.started(p.make_norm(name))
     more = set(p.averages_over(norm)) - {"features", "some features"}
-    assert works_with_one_token(norm) or more
+    assert p.works_with_one_token(norm) or more
 
 
 def test_the_measures_see_a_planted_leak() -> None:
@@ -311,6 +308,6 @@ def test_the_measures_see_a_planted_leak() -> None:
             return x + 1e-6 * x.flip(1).roll(1, 0)
 
     assert not p.is_causal(Future()) and not p.is_batch_independent(Future())
-    assert not nan_stays(Future()) and p.averages_over(Future()) == ["tokens", "some rows"]
+    assert not p.nan_stays(Future()) and p.averages_over(Future()) == ["tokens", "some rows"]
     net = small_gpt(lambda dim: Future())
     assert not p.is_causal(net, *other_ids()) and not p.is_batch_independent(net, *other_ids())

@@ -15,8 +15,8 @@ import torch
 from hydra.utils import get_object
 from torch import nn
 
-from model import properties as p
-from tests.model.norms.measures import NOT_THE_DERIVATIVE, gradient_is_derivative, row
+from tests.model.norms import properties as p
+from tests.model.norms.cases import NOT_THE_DERIVATIVE, row
 
 SHAPES = [(p.B, p.T), (1, p.T), (p.B, 3), (2, 1)]
 TRAINING_STEPS, EVAL_STEPS = 5, 2
@@ -95,12 +95,12 @@ def test_gradcheck_passes_exactly_where_the_formulas_gradient_is_its_derivative(
 ) -> None:
     norm = p.phases(p.make_norm(name))[phase].train(training)
     for rows in (3, 1):
-        wanted = gradient_is_derivative(Reference(norm, function), rows)
-        assert gradient_is_derivative(norm, rows) == wanted, rows
+        wanted = p.gradient_is_derivative(Reference(norm, function), rows)
+        assert p.gradient_is_derivative(norm, rows) == wanted, rows
 
 
 @pytest.mark.parametrize(("name", "phase"), list(NOT_THE_DERIVATIVE))
 def test_gradcheck_fails_where_the_paper_changes_the_gradient(name: str, phase: str) -> None:
-    assert not gradient_is_derivative(p.phases(row(name))[phase]), (
+    assert not p.gradient_is_derivative(p.phases(row(name))[phase]), (
         f"the gradient of {name} ({phase}) is the derivative: take it out of NOT_THE_DERIVATIVE"
     )

@@ -20,9 +20,8 @@ from model.norms.dyt import DyT
 from model.norms.layernorm import LayerNorm
 from model.norms.none import NoNorm
 from model.norms.rmsnorm import RMSNorm
-from model.probes import attention
-from model.probes.activations import measure
-from model.probes.attention import attention_statistics
+from model.probes import activations
+from model.probes.activations import attention_statistics, measure
 
 V, BLOCK, H, C = 11, 8, 2, 12
 D = C // H
@@ -201,7 +200,7 @@ def test_attention_is_measured_a_few_rows_at_a_time(monkeypatch: pytest.MonkeyPa
     real = torch.arange(BLOCK) < torch.tensor([8, 1, 3, 2, 1])[:, None]
     whole = attention_statistics(q, k, real)
     for rows in (1, 2, 4):
-        monkeypatch.setattr(attention, "LOGITS", rows * H * BLOCK**2)
+        monkeypatch.setattr(activations, "LOGITS", rows * H * BLOCK**2)
         parts = attention_statistics(q, k, real)
         assert parts["attention_logit_max"] == whole["attention_logit_max"]
         assert torch.allclose(parts["attention_entropy"], whole["attention_entropy"])

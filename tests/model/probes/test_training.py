@@ -13,11 +13,11 @@ import torch
 from hydra import compose, initialize_config_dir
 from hydra.utils import instantiate
 
-from model import properties as p
 from model.gpt import GPT
 from model.lit import LitGPT
 from run import loggers
 from tests.conftest import NORMS, ROOT
+from tests.model.norms import properties as p
 
 Run = Callable[..., Path]
 SMALL = ("probes.every=2", "data.batch_size=4", f"data.block_size={p.T}", "trainer.max_steps=4")

@@ -19,8 +19,7 @@ from model.lit import LitGPT, warmup_cosine
 from model.norms.layernorm import LayerNorm
 from model.norms.rmsnorm import RMSNorm
 from model.probes import updates
-from model.probes.updates import Updates
-from model.probes.weights import Changes
+from model.probes.updates import Changes, Updates
 
 V, B, T, C, RATE = 11, 4, 8, 12, 0.5
 OF_BLOCK = ("attention.proj", "mlp.fc", "mlp.proj")

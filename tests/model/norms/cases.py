@@ -1,18 +1,16 @@
-"""What only the tests of norms need: building a norm or skipping, gradcheck, a small GPT.
+"""What only the tests of norms need: which norms a test leaves out and why, and a small GPT.
 
-Legend: B batch, T time, C channels.
+Legend: B batch, T time.
 """
 
-import copy
 from functools import cache
 
 import pytest
 import torch
 from torch import nn
-from torch.func import functional_call
 
-from model import properties as p
 from model.gpt import GPT
+from tests.model.norms import properties as p
 
 VOCAB = 20
 
@@ -51,39 +49,6 @@ def row(name: str) -> p.Make:
     """The norm of a table's row; skips the test where it is not built."""
     skip_unless_built(name)
     return p.row(name)
-
-
-def gradient_is_derivative(norm: nn.Module, rows: int = 3) -> bool:
-    """Whether gradcheck passes, in an input of some rows and in every parameter.
-
-    Buffers are frozen: each evaluation has a fresh copy.
-    """
-    names = [name for name, _ in norm.named_parameters()]
-
-    def called(x: torch.Tensor, *parameters: torch.Tensor) -> torch.Tensor:
-        given = dict(zip(names, parameters, strict=True))
-        return functional_call(copy.deepcopy(norm), given, (x,))
-
-    leaves = [p.drawn(rows, 4, p.C, seed=9), *(z.detach().clone() for z in norm.parameters())]
-    inputs = tuple(leaf.requires_grad_() for leaf in leaves)
-    return torch.autograd.gradcheck(
-        called, inputs, fast_mode=True, raise_exception=False, check_undefined_grad=False
-    )
-
-
-def nan_stays(norm: nn.Module) -> bool:
-    """Whether a nan in the last token of each row is in no earlier output (the NaN probe)."""
-    x = p.drawn(p.B, p.T, p.C, seed=7)
-    x[:, -1] = torch.nan
-    return not p.output(norm, x)[:, :-1].isnan().any()
-
-
-def works_with_one_token(norm: nn.Module) -> bool:
-    """Whether a training batch of one row of one token is taken."""
-    try:
-        return bool(p.output(norm, p.drawn(1, 1, p.C)).isfinite().all())
-    except ValueError:
-        return False
 
 
 def small_gpt(make: p.Make) -> GPT:

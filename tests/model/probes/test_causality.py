@@ -14,13 +14,12 @@ import pytest
 import torch
 from torch import nn
 
-from model.causality import causality, is_causal
 from model.gpt import GPT
 from model.norms.batchnorm import BatchNorm
 from model.norms.batchnorm_position import BatchNormPosition
 from model.norms.layernorm import LayerNorm
 from model.norms.none import NoNorm
-from model.probes.causality import Causality
+from model.probes.causality import Causality, causality, is_causal
 
 V, B, T = 7, 4, 8
 BATCH = torch.arange(B * (T + 1)).view(B, T + 1) % V

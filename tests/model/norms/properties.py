@@ -1,4 +1,4 @@
-"""Properties of a norm, measured from outside, for the tests and tools/write_tables.py.
+"""Properties of a norm, measured from outside, for tests, tables and pictures.
 
 Norms are found by listing configs/norm and measured in float64, with an eps of 1e-30 where they
 have one. "Start" is a norm as constructed, "later" is one after `STEPS` training steps, when a
@@ -19,8 +19,9 @@ from hydra import compose, initialize_config_dir
 from hydra.utils import instantiate
 from omegaconf import DictConfig
 from torch import nn
+from torch.func import functional_call
 
-CONFIGS = Path(__file__).resolve().parent.parent / "configs"
+CONFIGS = Path(__file__).resolve().parents[3] / "configs"
 B, T, C, D, STEPS = 6, 8, 16, 12, 20
 CUTS = (1, 3, 7)
 SAME = 1e-9  # relative to the output's size: far above float64 rounding, far below any change
@@ -251,3 +252,36 @@ def train_equals_eval(norm: nn.Module) -> bool:
         if not torch.equal(output(copied.train(), x), output(copied.eval(), x)):
             return False
     return True
+
+
+def gradient_is_derivative(norm: nn.Module, rows: int = 3) -> bool:
+    """Whether gradcheck passes, in an input of some rows and in every parameter.
+
+    Buffers are frozen: each evaluation has a fresh copy.
+    """
+    names = [name for name, _ in norm.named_parameters()]
+
+    def called(x: torch.Tensor, *parameters: torch.Tensor) -> torch.Tensor:
+        given = dict(zip(names, parameters, strict=True))
+        return functional_call(copy.deepcopy(norm), given, (x,))
+
+    leaves = [drawn(rows, 4, C, seed=9), *(z.detach().clone() for z in norm.parameters())]
+    inputs = tuple(leaf.requires_grad_() for leaf in leaves)
+    return torch.autograd.gradcheck(
+        called, inputs, fast_mode=True, raise_exception=False, check_undefined_grad=False
+    )
+
+
+def nan_stays(norm: nn.Module) -> bool:
+    """Whether a nan in the last token of each row is in no earlier output (the NaN probe)."""
+    x = drawn(B, T, C, seed=7)
+    x[:, -1] = torch.nan
+    return not output(norm, x)[:, :-1].isnan().any()
+
+
+def works_with_one_token(norm: nn.Module) -> bool:
+    """Whether a training batch of one row of one token is taken."""
+    try:
+        return bool(output(norm, drawn(1, 1, C)).isfinite().all())
+    except ValueError:
+        return False
