@@ -109,7 +109,7 @@ class CharDataModule(pl.LightningDataModule):
 
     @property
     def unigram_entropy(self) -> float:
-        """The entropy of the training characters in nats: the loss of knowing frequencies only."""
+        """The training split's entropy in nats: the loss of a model that knows only frequencies."""
         counts = torch.bincount(self.characters(self.train)).double()
         return float(torch.special.entr(counts / counts.sum()).sum())
 

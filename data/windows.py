@@ -15,7 +15,7 @@ PADDING = -1  # an id that no character has
 
 
 class RandomRows(Dataset[torch.Tensor]):
-    """Item k is micro-batch k, int64: B rows of a matrix (n, T + 1) drawn at random and trimmed."""
+    """Item k is micro-batch k: B rows of a matrix (n, T + 1) drawn at random, int64, `trimmed`."""
 
     def __init__(self, rows: torch.Tensor, *, batch_size: int, seed: int, rank: int = 0) -> None:
         self.rows = rows

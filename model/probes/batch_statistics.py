@@ -36,7 +36,6 @@ class BatchStatistics(Probe):
     """Logs TID at due steps, and the loss read three ways and the leak at evaluations.
 
     Args:
-        every: of the TID, see Probe.
         read_every: the losses and the leak are read at the first evaluation at or after each
             multiple of so many optimizer steps, and at the last one. They take the time of about 10
             steps.
@@ -106,10 +105,7 @@ def final_readings(lit: Any, data: Any) -> dict[str, float]:
 
 @contextmanager
 def copied(lit: Any) -> Iterator[nn.Module]:
-    """A copy of the lit's net that may be changed, without gradients and in the run's precision.
-
-    The global random generator is put back afterwards.
-    """
+    """A copy of the net that may be changed, in the run's precision; random state is put back."""
     precision = lit.trainer.precision_plugin.forward_context()
     with torch.no_grad(), torch.random.fork_rng(), precision:
         yield copy.deepcopy(lit.net)

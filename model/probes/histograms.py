@@ -63,8 +63,7 @@ def values(net: nn.Module, batch: torch.Tensor) -> dict[str, torch.Tensor]:
     hooks = [norm.register_forward_hook(partial(note, site)) for site, norm in sites(net).items()]
     look(net, batch, hooks)
     for site, norm in sites(net).items():
-        named = norm.named_parameters()
-        seen |= {f"{site}/{name}": p.detach() for name, p in named if p.numel() > 1}
+        seen |= {f"{site}/{n}": p.detach() for n, p in norm.named_parameters() if p.numel() > 1}
     return seen
 
 
