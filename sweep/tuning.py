@@ -21,8 +21,12 @@ from typing import Any
 from hydra._internal.core_plugins.basic_sweeper import BasicSweeper
 from hydra.core.override_parser.overrides_parser import OverridesParser
 from hydra.core.override_parser.types import Override
+from hydra.core.plugins import Plugins
 from hydra.core.utils import JobReturn
-from omegaconf import OmegaConf
+from hydra.plugins.launcher import Launcher
+from hydra.plugins.sweeper import Sweeper
+from hydra.types import HydraContext, TaskFunction
+from omegaconf import DictConfig, OmegaConf
 
 RATE, SEED = "optimizer.lr", "seed"
 Jobs = list[list[str]]  # the overrides of each
@@ -109,7 +113,7 @@ def plan(overrides: list[Override], tuning_seeds: Sequence[int]) -> Plan:
     return Plan(BasicSweeper.split_arguments(swept, None)[0], values[RATE], [*tuning_seeds], seeds)
 
 
-class Tune(BasicSweeper):
+class Tune(Sweeper):
     """Runs the three phases: coarse, refined, final.
 
     Args:
@@ -118,9 +122,19 @@ class Tune(BasicSweeper):
     """
 
     def __init__(self, params: dict[str, Any], tuning_seeds: list[int]) -> None:
-        super().__init__(max_batch_size=None, params=params)
+        self.params = params
         self.tuning_seeds = tuning_seeds
         self.folders: list[str] = []  # of the jobs so far, by number
+
+    def setup(
+        self, *, hydra_context: HydraContext, task_function: TaskFunction, config: DictConfig
+    ) -> None:
+        """Keep what Hydra gives, and make the launcher."""
+        self.hydra_context = hydra_context
+        self.config = config
+        self.launcher: Launcher = Plugins.instance().instantiate_launcher(
+            hydra_context=hydra_context, task_function=task_function, config=config
+        )
 
     def sweep(self, arguments: list[str]) -> list[Sequence[JobReturn]]:
         """Run all three phases."""
@@ -136,7 +150,6 @@ class Tune(BasicSweeper):
 
     def launch(self, batch: Jobs) -> Sequence[JobReturn]:
         """Run jobs, numbered after those before them."""
-        assert self.launcher is not None
         self.validate_batch_is_legal(batch)
         returns = self.launcher.launch(batch, initial_job_idx=len(self.folders))
         for job in returns:
