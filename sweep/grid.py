@@ -44,8 +44,10 @@ def name_placements(config: DictConfig, jobs: list[list[str]]) -> None:
 
 
 def typed_for_hydra(config: DictConfig) -> set[str]:
-    """The keys of Hydra's own configuration that the user typed."""
-    return {key_of(override) for override in config.hydra.overrides.hydra}
+    """The keys of Hydra's own configuration that the user typed, or `name_placements` added."""
+    typed = OmegaConf.to_container(config.hydra.overrides.hydra, resolve=False)  # names of jobs
+    assert isinstance(typed, list)
+    return {key_of(str(override)) for override in typed}
 
 
 def refuse_other_jobs(folder: Path, config: DictConfig, jobs: list[list[str]]) -> None:

@@ -6,6 +6,7 @@ of the run folders.
 
 import html
 import json
+import logging
 import re
 import time
 import urllib.parse
@@ -71,6 +72,8 @@ def runs(tmp_path_factory: pytest.TempPathFactory, tiny_text: Path) -> Path:
 @pytest.fixture(scope="module")
 def ask(runs: Path) -> Ask:
     """Ask the server for a page's JSON; with a body, by POST."""
+    # its thread outlives the test, and would write between the lines of other tests' programs
+    logging.getLogger("tensorboard").setLevel(logging.WARNING)
     board = program.TensorBoard(default.get_plugins())
     board.configure(argv=["", "--logdir", str(runs), "--port", "0", "--load_fast", "false"])
     address = board.launch() + "data/"

@@ -34,9 +34,10 @@ def test_other_settings_or_another_grid_are_refused_by_name_before_any_job_train
 
 
 def test_a_swept_placement_is_in_the_names_of_the_folders(tmp_path: Path) -> None:
-    missing = ["data.path=/does/not/exist", "hydra.sweep.dir=sw"]
-    assert here("-m", "model.placement=pre,post", "seed=1,2", *missing, cwd=tmp_path) == 1
-    names = sorted(path.name for path in tmp_path.glob("sw/*/"))
+    """Also where Hydra chooses the sweep's folder: seen to end with "HydraConfig was not set"."""
+    missing = "data.path=/does/not/exist"
+    assert here("-m", "model.placement=pre,post", "seed=1,2", missing, cwd=tmp_path) == 1
+    names = sorted(path.name for path in tmp_path.glob("sweeps/*/*/"))
     post, pre = (f"layernorm-{placement}-s" for placement in ("post", "pre"))
     assert names == [f"{post}1-2", f"{post}2-3", f"{pre}1-0", f"{pre}2-1"]
 
