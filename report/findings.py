@@ -1,6 +1,7 @@
 """The report's first sentences, and the command that tunes each norm's learning rate."""
 
 import shlex
+from collections.abc import Iterable
 
 from report.formatting import plural
 from report.judge import Judged
@@ -67,9 +68,20 @@ def tuning_command(judged: Judged) -> str:
     """The command that finds a learning rate for each norm of these runs; "" if none is needed."""
     if judged.unjudged not in (ONE_RATE, NOT_AT_BEST):
         return ""
-    parts = ["python train.py experiment=tune"]
+    parts = ["python", "train.py", "experiment=tune"]
     for key, overrides in judged.study.runs.typed.items():
         if key not in CHOSEN_THERE:
             others = (override.partition("=")[2] for override in overrides[1:])
             parts.append(shlex.quote(",".join([overrides[0], *others])))
-    return " \\\n    ".join(parts)
+    return wrapped(parts)
+
+
+def wrapped(parts: Iterable[str]) -> str:
+    """A shell command on lines of at most 80 characters."""
+    first, *others = parts
+    lines = [first]
+    for part in others:
+        if len(lines[-1]) + len(part) > 75:  # of 80, with a blank and the backslash
+            lines.append("   ")
+        lines[-1] += f" {part}"
+    return " \\\n".join(lines)
