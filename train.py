@@ -34,8 +34,8 @@ def train(cfg: DictConfig, folder: Path, overrides: list[str]) -> float:
         ValueError: the configuration is invalid; nothing has been trained or overwritten.
         SystemExit: 128 + n after signal n, with the state saved.
     """
-    from model import sites  # torch comes late: --help answers in a second
-    from model.lit import LitGPT
+    from model.lit import LitGPT  # torch comes late: --help answers in a second
+    from model.parts import summary
     from model.probes.causality import is_causal
     from run import training
     from run.checks import check
@@ -53,7 +53,7 @@ def train(cfg: DictConfig, folder: Path, overrides: list[str]) -> float:
 
     # 2. Store what the run is, and train.
     write_start(folder, config, overrides, data.tokenizer.to_str(pretty=True))
-    log.info(f"norm={cfg.norm_name} seed={cfg.seed} {data.describe()}\n{sites.summary(net)}")
+    log.info(f"norm={cfg.norm_name} seed={cfg.seed} {data.describe()}\n{summary(net)}")
     if cfg.compile:
         net.compile()
     result = training.fit(trainer, lit, data, cfg.resume, stop)

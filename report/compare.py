@@ -51,26 +51,15 @@ def compare(
     files["summary.csv"] = as_csv(judged.summary, "condition")
     files["report.html"] = page(judged, tables, notes, figures)
     place = Path(out) if out is not None else study.runs.place / REPORT
-    write_files(files, place)
-    if out is None:
-        remove_figures(place, keep=files)
+    place.mkdir(parents=True, exist_ok=True)
+    for file_name, content in files.items():  # in one piece: a browser may be showing the old one
+        with replace_file(place / file_name, "w") as file:
+            file.write(content)
+    if out is None:  # the whole folder is the report's: no figure of an earlier one stays
+        for old in {*place.glob("*.svg")} - {place / file_name for file_name in files}:
+            old.unlink()
     text = console_text(findings(judged), tuning_command(judged), tables, notes)
     return f"{text}\n\npage     {shown(place / 'report.html')}"
-
-
-def write_files(files: dict[str, str], place: Path) -> None:
-    """Write each file in one piece: a browser may be showing the old one."""
-    place.mkdir(parents=True, exist_ok=True)
-    for name, text in files.items():
-        with replace_file(place / name, "w") as file:
-            file.write(text)
-
-
-def remove_figures(place: Path, keep: Iterable[str]) -> None:
-    """Delete the figures of an earlier report: only where the whole folder is the report's."""
-    for old in place.glob("*.svg"):
-        if old.name not in keep:
-            old.unlink()
 
 
 def runs_csv(study: Study) -> str:

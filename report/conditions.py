@@ -6,8 +6,6 @@ A configuration is used flat here: `model.n_layer` is one key.
 from collections.abc import Iterable
 from typing import Any
 
-import yaml
-
 from run.configuration import flat
 from run.overrides import key_of
 
@@ -34,60 +32,19 @@ def flat_config(config: dict[str, Any], overrides: Iterable[str] = ()) -> Flat:
     >>> flat_config({"norm_name": "none", "norm": {"eps": 1}, "seed": 3, "data": {"seed": 3}})
     {'norm': 'none', 'norm.eps': 1}
     """
-    groups = {key: value for key, value in named(overrides) if isinstance(config.get(key), dict)}
-    sites = {key: value for key, value in named(overrides) if "@" in key}
-    keys = {"norm": config.get("norm_name")} | groups | sites | flat(config)
-    return {key: comparable(value) for key, value in keys.items() if not ignored(key)}
-
-
-def comparable(value: Any) -> Any:
-    """A list becomes text, so that it can be compared."""
-    return repr(value) if isinstance(value, list) else value
-
-
-def named(overrides: Iterable[str]) -> list[tuple[str, Any]]:
-    """Key and value of each override except the norm's group."""
-    pairs = [(key_of(o), o.partition("=")[2]) for o in overrides]
-    return [(key, value) for key, value in pairs if key != "norm"]
+    typed = {key_of(override): override.partition("=")[2] for override in overrides}
+    groups = {k: v for k, v in typed.items() if "@" in k or isinstance(config.get(k), dict)}
+    keys = groups | {"norm": config.get("norm_name")} | flat(config)
+    return {
+        key: repr(value) if isinstance(value, list) else value  # text can be compared
+        for key, value in keys.items()
+        if not ignored(key)
+    }
 
 
 def ignored(key: str) -> bool:
     """Does this key not change what is compared? A seed does not: it makes repeats."""
     return key in IGNORED or key.split(".")[0] in IGNORED_GROUPS or key.split(".")[-1] == "seed"
-
-
-def from_siblings(overrides: list[str], siblings: list[tuple[list[str], Flat]]) -> Flat:
-    """The configuration of a run that failed before it stored one.
-
-    All jobs of a sweep share what was not swept: the one with the most overrides in common lends
-    its keys, and the run's own overrides are put on top.
-    """
-    own = dict(named(overrides))
-    norm = next((o.partition("=")[2] for o in overrides if key_of(o) == "norm"), "layernorm")
-    mine = set(overrides)
-    _, lent = max(siblings, key=lambda s: len(mine & set(s[0])), default=([], {"norm": norm}))
-    flat = dict(lent)
-    if norm != flat.get("norm"):
-        flat = {k: v for k, v in flat.items() if not k.startswith(("norm.", "model.norm."))}
-    flat["norm"] = norm
-    # a group that is not a key of configurations, such as experiment=x, does not name a condition
-    own = {key: value for key, value in own.items() if key in flat or "." in key}
-    return flat | {key: parsed(value) for key, value in own.items() if not ignored(key)}
-
-
-def parsed(value: str) -> Any:
-    """A value of a command line as a resolved configuration would hold it.
-
-    >>> parsed("1e-3"), parsed("8"), parsed("post"), parsed("[0.9,0.1]")
-    (0.001, 8, 'post', '[0.9, 0.1]')
-    """
-    found = yaml.safe_load(value)
-    if isinstance(found, str):  # YAML takes a number without a point for text
-        try:
-            return float(found)
-        except ValueError:
-            return found
-    return comparable(found)
 
 
 def without_chosen(flat: dict[str, Flat]) -> dict[str, Flat]:

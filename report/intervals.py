@@ -42,30 +42,25 @@ class Interval:
 
 
 def interval(values: Any, level: float = 0.95) -> Interval:
-    """Mean and t interval over the last axis; values that are NaN make the result NaN."""
+    """Mean and t interval over the last axis; values that are NaN make the result NaN.
+
+    Equal values have no width: runs of one seed under several, or a copied folder.
+    """
     x = np.asarray(values, float)
     n = x.shape[-1]
     nothing = np.full(x.shape[:-1], np.nan)[()]
+    mean = x.mean(-1) if n else nothing
+    sd = x.std(-1, ddof=1) if n > 1 else nothing
     if n < FEWEST:
-        mean = x.mean(-1) if n else nothing
-        sd = x.std(-1, ddof=1) if n > 1 else nothing
         return Interval(n, mean, nothing, nothing, nothing, sd)
-    sd = x.std(-1, ddof=1)
-    if np.any(sd <= 1e-12 * np.abs(x).max()):  # all the same: scipy warns and gives no interval
-        return _of_equal_values(x, level)
-    test = stats.ttest_1samp(x, 0.0, axis=-1)
-    ends = test.confidence_interval(level)
-    return Interval(n, x.mean(-1), ends.low, ends.high, test.pvalue, sd)
-
-
-def _of_equal_values(x: Array, level: float) -> Interval:
-    """Equal values show no scatter at all: runs of one seed under several, or a copied folder."""
-    if x.ndim > 1:
-        each = [interval(row, level) for row in x]
-        columns = ([getattr(i, key) for i in each] for key in ("mean", "low", "high", "p", "sd"))
-        return Interval(x.shape[-1], *(np.array(column) for column in columns))
-    mean = float(x.mean())
-    return Interval(len(x), mean, mean, mean, float(mean == 0), 0.0)
+    sd = np.where(sd <= 1e-12 * np.abs(x).max(-1), 0.0, sd)[()]  # rounding is no scatter
+    error = sd / np.sqrt(n)
+    half = stats.t.ppf((1 + level) / 2, n - 1) * error
+    with np.errstate(divide="ignore", invalid="ignore"):
+        p = 2 * stats.t.sf(np.abs(mean / error), n - 1)
+    return Interval(
+        n, mean, mean - half, mean + half, np.where((error == 0) & (mean == 0), 1.0, p)[()], sd
+    )
 
 
 def ratio(log_values: Any, level: float = 0.95) -> Interval:

@@ -194,5 +194,7 @@ def about_runs(study: Study) -> Iterator[Note]:
     unreported = [name for name in dict.fromkeys(table.condition) if name not in study.conditions]
     if unreported and len(study.reported):
         yield note("only_tuning", names=", ".join(unreported))
+    if study.runs.unstarted:
+        yield note("unstarted", jobs="; ".join(study.runs.unstarted))
     if study.runs.skipped:
         yield note("not_read", names="; ".join(study.runs.skipped))

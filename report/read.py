@@ -14,9 +14,9 @@ from typing import Any, NamedTuple
 import pandas as pd
 import yaml
 
-from report.conditions import LENGTH, RATE, Flat, flat_config, from_siblings
+from report.conditions import LENGTH, RATE, Flat, flat_config
 from report.failures import failure, spiked
-from run.configuration import read_stored
+from run.configuration import read_stored, renamed
 from run.overrides import key_of
 
 NUMBERS = [
@@ -46,6 +46,8 @@ class Runs:
         commands: the command lines that started the runs, each once.
         claims: what the study claimed before it ran (report/claims.py).
         skipped: one line for each folder that is not a run or has not ended.
+        unstarted: one line for each job that failed before it stored its configuration: nobody
+            knows its condition, so it takes no part in anything else.
         place: the folder of the first sweep; the report is written into `comparison/` there.
     """
 
@@ -56,6 +58,7 @@ class Runs:
     commands: list[str]
     claims: list[dict[str, Any]]
     skipped: list[str]
+    unstarted: list[str]
     place: Path
 
 
@@ -78,20 +81,23 @@ def read_runs(folders: Iterable[str | Path]) -> Runs:
         if not folder.is_dir():
             raise ValueError(f"{folder} is not a folder; give the folder of a sweep or of a run")
     found, skipped = find_runs(given)
-    rows, stored, curves = {}, {}, {}
+    rows, stored, curves, unstarted = {}, {}, {}, []
     for name, folder in found.items():
         result, reason = read_outcome(folder)
         if reason:
             skipped.append(f"{name}: {reason}")
             continue
         overrides = result.get("overrides") or []
-        stored[name] = Stored(result.get("config") or {}, overrides, folder.parent)
+        if not result.get("config"):
+            unstarted.append(f"{' '.join(overrides)}: {result.get('error')}")
+            continue
+        stored[name] = Stored(result["config"], overrides, folder.parent)
         curves[name] = read_curves(folder / "metrics.csv")
         rows[name] = row_of(result, curves[name], folder)
     if not rows:
-        said = f" ({'; '.join(skipped[:3])})" if skipped else ""
-        raise ValueError(f"no run in {', '.join(map(str, given))} has ended{said}")
-    flat = all_flat(stored)
+        said = f" ({'; '.join([*unstarted, *skipped][:3])})" if unstarted or skipped else ""
+        raise ValueError(f"no run in {', '.join(map(str, given))} has trained to its end{said}")
+    flat = {name: flat_config(run.config, run.overrides) for name, run in stored.items()}
     first = given[0]
     return Runs(
         table=table_of(rows, flat),
@@ -101,6 +107,7 @@ def read_runs(folders: Iterable[str | Path]) -> Runs:
         commands=command_lines(stored),
         claims=claims_of(stored),
         skipped=skipped,
+        unstarted=unstarted,
         place=first.parent if is_run(first) else first,
     )
 
@@ -140,7 +147,7 @@ def read_outcome(folder: Path) -> tuple[dict[str, Any], str]:
     if not path.exists():
         return {}, "unfinished (still running, or killed)"
     try:
-        result = json.loads(path.read_text("utf-8"))
+        result = json.loads(renamed(path.read_text("utf-8")))
         status = result["status"]
     except (ValueError, KeyError, TypeError):
         return {}, "result.json is not readable"
@@ -185,23 +192,6 @@ def table_of(rows: dict[str, dict[str, Any]], flat: dict[str, Flat]) -> pd.DataF
         known = {run: config.get(key) for run, config in flat.items()}
         table[column] = pd.to_numeric(pd.Series(known, dtype=object), errors="coerce")
     return table
-
-
-def all_flat(stored: dict[str, Stored]) -> dict[str, Flat]:
-    """Dotted configurations; a run that failed before it stored one borrows from its sweep."""
-    flat = {
-        name: flat_config(run.config, run.overrides) for name, run in stored.items() if run.config
-    }
-    known = dict(flat)
-    for name, run in stored.items():
-        if not run.config:
-            siblings = [
-                (stored[other].overrides, config)
-                for other, config in known.items()
-                if stored[other].sweep == run.sweep
-            ]
-            flat[name] = from_siblings(run.overrides, siblings)
-    return {name: flat[name] for name in stored}
 
 
 def typed_keys(stored: dict[str, Stored]) -> dict[str, list[str]]:

@@ -37,24 +37,21 @@ def settings(judged: Judged) -> Table:
     """The table of what the reported runs have in common."""
     study = judged.study
     runs = study.reported if len(study.reported) else study.table
+    commands = study.runs.commands
+    more = [f"and {len(commands) - MOST} more"] if len(commands) > MOST else []
     found = {
         **configured([study.runs.flat[run] for run in runs.index], study.keys),
         "characters seen": listed(f"{n:,.0f}" for n in runs.tokens.dropna()),
         "parameters": parameters(judged.summary),
         **{name: listed(runs[name]) for name in ("python", "torch", "lightning", "device")},
         "threads": listed(runs.threads.dropna().astype(int)),
-        "commit": commits(runs),
+        "commit": listed(commit[:10] for commit in runs.commit.dropna())
+        + " with changes that are in no commit" * bool(runs.dirty.eq(True).any()),
         "date": listed(f"{text[:10]}" for text in runs.started.dropna().sort_values()),
-        "command": commands(study.runs.commands),
+        "command": "\n".join([*commands[:MOST], *more]),
     }
     rows = [[name, value] for name, value in found.items() if value]
     return Table("settings", "Settings", ["setting", "value"], rows, [1])
-
-
-def commands(lines: list[str]) -> str:
-    """The first command lines, one per line."""
-    more = [f"and {len(lines) - MOST} more"] if len(lines) > MOST else []
-    return "\n".join([*lines[:MOST], *more])
 
 
 def configured(flat: list[Flat], swept: list[str]) -> dict[str, str]:
@@ -92,9 +89,3 @@ def parameters(summary: pd.DataFrame) -> str:
         for (params, in_norms), rows in known.groupby(["params", "norm_params"], sort=False)
     ]
     return "; ".join(sizes)
-
-
-def commits(runs: pd.DataFrame) -> str:
-    """The code's commits, and whether there were changes on top."""
-    changed = " with changes that are in no commit" * bool(runs.dirty.eq(True).any())
-    return f"{listed(commit[:10] for commit in runs.commit.dropna())}{changed}"

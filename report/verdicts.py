@@ -30,18 +30,16 @@ def judge_claims(study: Study, claims: list[Claim], unjudged: str = "") -> list[
     level = family_level(len(claims))
     verdicts = []
     for claim in claims:
-        by_kind = judge_failing if claim.expect == "fails" else judge_size
-        verdict = by_kind(study, claim, level)
+        if claim.expect == "fails":
+            verdict = judge_failing(study, claim, level)
+        else:
+            found, reason = contrast(study, claim, level)
+            decided = UNDECIDED if reason else decide(found, claim)
+            verdict = Verdict(claim, found, level, decided, reason)
         if unjudged:
             verdict = replace(verdict, verdict="", reason=f"not judged, because {unjudged}")
         verdicts.append(verdict)
     return verdicts
-
-
-def judge_size(study: Study, claim: Claim, level: float) -> Verdict:
-    """How large the contrast is, by its interval."""
-    found, reason = contrast(study, claim, level)
-    return Verdict(claim, found, level, UNDECIDED if reason else decide(found, claim), reason)
 
 
 def missing_runs(study: Study, claim: Claim) -> str:

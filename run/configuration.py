@@ -7,22 +7,29 @@ from typing import Any
 
 import yaml
 
-# What a `_target_` of an earlier version is called now. A run stores one of these only where its
-# user added it, for instance as one more of `probes.callbacks`.
-MOVED = {
+MOVED = {  # what a `_target_` of an earlier version is called now
     "job.callbacks.Checkpoint": "run.checkpoint.Checkpoint",
     "job.callbacks.Clock": "run.clock.Clock",
     "job.callbacks.Progress": "run.progress.Progress",
     "job.callbacks.StopOnSignal": "run.signals.StopOnSignal",
     "job.sweep.Sweep": "sweep.callback.Sweep",
+    "model.lit.warmup_cosine": "model.schedule.warmup_cosine",
 }
 
 
 def read_stored(folder: Path, name: str) -> Any:
     """The `config` or `overrides` of a run, with each `_target_` by its name of today."""
-    text = (folder / ".hydra" / f"{name}.yaml").read_text("utf-8")
-    target = re.compile(r"(_target_[:=] ?)([\w.]+)")
-    return yaml.safe_load(target.sub(lambda old: old[1] + MOVED.get(old[2], old[2]), text))
+    return yaml.safe_load(renamed((folder / ".hydra" / f"{name}.yaml").read_text("utf-8")))
+
+
+def renamed(text: str) -> str:
+    """A configuration in YAML or JSON, or an override, with each `_target_` by its name of today.
+
+    >>> renamed('"_target_": "model.lit.warmup_cosine"')
+    '"_target_": "model.schedule.warmup_cosine"'
+    """
+    target = re.compile(r'(_target_"?[:=] ?"?)([\w.]+)')
+    return target.sub(lambda old: old[1] + MOVED.get(old[2], old[2]), text)
 
 
 def flat(config: dict[str, Any], prefix: str = "") -> dict[str, Any]:

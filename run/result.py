@@ -79,10 +79,10 @@ def close(folder: Path, config: dict[str, Any], result: dict[str, Any]) -> None:
 def close_failed(folder: Path, cfg: Any, overrides: list[str], error: Exception) -> None:
     """End a run that raised, perhaps before its configuration made sense.
 
-    The traceback goes to train.log. A result that is there stays.
+    The traceback goes to train.log. A result that is there stays, unless it is a failure as well.
     """
     logging.getLogger("file").error("failed", exc_info=error)
-    if isinstance(error, Refused) or (folder / "result.json").exists():
+    if isinstance(error, Refused) or read_result(folder).get("status", "failed") != "failed":
         return
     result = {
         "status": "failed",

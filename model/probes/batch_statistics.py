@@ -20,9 +20,9 @@ from torch import nn
 from torch.nn import functional as F
 
 from model.lit import PADDING, LitGPT, logits_of
+from model.parts import sites
 from model.probes.probe import Probe, fixed_batch, series
 from model.running_statistics import batch_mode, reestimate, with_statistics
-from model.sites import sites
 from model.steps import completes_step, due, evaluation_due
 
 Losses = Callable[[nn.Module, torch.Tensor, torch.Tensor], torch.Tensor]

@@ -1,7 +1,6 @@
-"""The LightningModule around the net: schedule, loss, clipping, evaluation, padding.
+"""The LightningModule around the net: horizon, loss, clipping, evaluation, padding.
 
-Reference: schedule factors computed by hand, -log softmax written out, the mean over all characters
-at once. The net is mostly a bigram table (an embedding V -> V): ids (B, T) -> logits (B, T, V).
+Reference: -log softmax written out, the mean over all characters at once. The net is mostly a bigram table (an embedding V -> V): ids (B, T) -> logits (B, T, V).
 Legend: B batch, T time, V vocabulary.
 """
 
@@ -19,10 +18,11 @@ from torch.nn import functional as F
 from torch.utils.data import DataLoader
 
 from model.gpt import GPT
-from model.lit import LitGPT, warmup_cosine
+from model.lit import LitGPT
 from model.norms.batchnorm import BatchNorm
 from model.norms.layernorm import LayerNorm
 from model.norms.none import NoNorm
+from model.schedule import warmup_cosine
 
 V, B, T = 11, 4, 8
 PEAK = 0.5
@@ -77,76 +77,6 @@ class Rates(pl.Callback):
 
     def on_train_batch_end(self, trainer: pl.Trainer, lit: LitGPT, *_: object) -> None:
         self.factors.append(lit.lr / PEAK)
-
-
-def factors(updates: int, **schedule: float) -> list[float]:
-    """What the first updates use, as fractions of the peak rate."""
-    optimizer = torch.optim.SGD([nn.Parameter(torch.zeros(1))], lr=PEAK)
-    scheduler, used = warmup_cosine(optimizer, **schedule), []
-    for _ in range(updates):
-        used.append(optimizer.param_groups[0]["lr"] / PEAK)
-        optimizer.step()
-        scheduler.step()
-    return used
-
-
-def test_warmup_rises_to_the_peak_then_half_a_cosine_falls_to_the_floor_and_stays() -> None:
-    wanted = [0.5, 1.0]  # w = 2 updates, then 0.1 + 0.9 (1 + cos(pi p)) / 2 at p = 1/6, ..., 6/6
-    wanted += [0.1 + 0.9 * share for share in (0.9330127, 0.75, 0.5, 0.25, 0.0669873)]
-    wanted += [0.1, 0.1, 0.1]
-    used = factors(10, warmup=0.25, total_steps=8, floor=0.1)
-    assert used == pytest.approx(wanted, abs=1e-7)
-    assert used[1] == 1.0 and used[7:] == [0.1, 0.1, 0.1]  # exactly
-
-
-def test_without_warmup_the_first_update_is_on_the_cosine_already() -> None:
-    wanted = [0.8535534, 0.5, 0.1464466, 0.0, 0.0]
-    assert factors(5, warmup=0, total_steps=4, floor=0) == pytest.approx(wanted, abs=1e-7)
-
-
-@pytest.mark.parametrize("floor", [0.0, 0.1, 1.0])
-@pytest.mark.parametrize("total_steps", [1, 7, 100])
-def test_the_floor_is_met_exactly_at_total_steps(total_steps: int, floor: float) -> None:
-    used = factors(total_steps + 3, warmup=0.05, total_steps=total_steps, floor=floor)
-    assert used[total_steps - 1 :] == [floor] * 4
-    assert all(factor > floor or floor == 1 for factor in used[5 : total_steps - 1])
-
-
-@pytest.mark.parametrize(("warmup", "total_steps"), [(0.95, 10), (0.6, 1), (0.999, 100)])
-def test_a_warmup_that_rounds_to_the_whole_horizon_ends_on_the_floor_too(
-    warmup: float, total_steps: int
-) -> None:
-    used = factors(total_steps + 2, warmup=warmup, total_steps=total_steps, floor=0.1)
-    assert used[total_steps:] == [0.1, 0.1]
-
-
-@pytest.mark.parametrize(
-    ("option", "value"),
-    [
-        *(("warmup", value) for value in (-0.1, 1.0, math.nan)),
-        *(("floor", value) for value in (-0.1, 1.1, math.nan)),
-        *(("total_steps", value) for value in (0, -5)),
-    ],
-)
-def test_an_invalid_schedule_is_refused_and_named(option: str, value: float) -> None:
-    schedule = {"warmup": 0.25, "total_steps": 8, "floor": 0.1, option: value}
-    with pytest.raises(ValueError, match=f"{option}={value}"):
-        factors(1, **schedule)
-
-
-def test_the_horizon_is_the_configurations_not_that_of_a_loaded_state() -> None:
-    optimizers = [torch.optim.SGD([nn.Parameter(torch.zeros(1))], lr=PEAK) for _ in range(2)]
-    old, new = (
-        warmup_cosine(optimizer, warmup=0, total_steps=total_steps, floor=0)
-        for optimizer, total_steps in zip(optimizers, (4, 8), strict=True)
-    )
-    for _ in range(2):
-        optimizers[0].step()
-        old.step()
-    new.load_state_dict(old.state_dict())
-    optimizers[1].step()
-    new.step()
-    assert new.get_last_lr()[0] / PEAK == factors(4, warmup=0, total_steps=8, floor=0)[3]
 
 
 @pytest.mark.filterwarnings("ignore:.*LeafSpec", "ignore:.*not resumable")

@@ -15,11 +15,12 @@ import torch
 from torch.utils.data import DataLoader
 
 from model.gpt import GPT
-from model.lit import LitGPT, warmup_cosine
+from model.lit import LitGPT
 from model.norms.layernorm import LayerNorm
 from model.norms.rmsnorm import RMSNorm
 from model.probes import updates
 from model.probes.updates import Changes, Updates
+from model.schedule import warmup_cosine
 
 V, B, T, C, RATE = 11, 4, 8, 12, 0.5
 OF_BLOCK = ("attention.proj", "mlp.fc", "mlp.proj")
