@@ -24,7 +24,6 @@ from report.summary import LOSSES
 
 STEPS = "steps_to_target"
 KEYS = {"name", "source", "weights", "expect", "margin", "metric", "scale"}
-MARGIN = 0.02
 METRICS = (*LOSSES, STEPS)
 
 
@@ -36,7 +35,7 @@ class Claim:
     source: str
     weights: dict[str, float]
     expect: str = "less"
-    margin: float = MARGIN
+    margin: float = 0.02
     metric: str = ""
     scale: str = "linear"
 

@@ -64,11 +64,9 @@ def compare(
 
 def runs_csv(study: Study) -> str:
     """Every run that was read, whatever its part in the tables."""
-    values = {
-        run: {key: study.runs.flat[run].get(key) for key in study.keys} for run in study.table.index
-    }
-    swept = pd.DataFrame.from_dict(values, orient="index").drop(columns="norm", errors="ignore")
-    return as_csv(pd.concat([study.table, swept], axis=1), "run")
+    swept = [key for key in study.keys if key != "norm"]
+    values = pd.DataFrame.from_dict(study.runs.flat, orient="index", dtype=object)
+    return as_csv(study.table.join(values.reindex(columns=swept)), "run")
 
 
 def as_csv(table: pd.DataFrame, index: str) -> str:

@@ -87,19 +87,16 @@ def swept_keys(flat: dict[str, Flat], overridden: Iterable[str] = ()) -> list[st
     return keys
 
 
-def short_names(keys: list[str]) -> dict[str, str]:
-    """The last part of each key (`placement` of `model.placement`) where that is unique."""
-    last = [key.split(".")[-1] for key in keys]
-    return {k: s if last.count(s) == 1 else k for k, s in zip(keys, last, strict=True)}
-
-
 def label(config: Flat, keys: list[str]) -> str:
     """A condition's name: the norm by its name, every other key with its value.
+
+    A key is told by its last part where that is unique.
 
     >>> label({"norm": "none", "model.placement": "post"}, ["norm", "model.placement"])
     'none placement=post'
     """
-    names = short_names(keys)
+    last = [key.split(".")[-1] for key in keys]
+    names = {k: s if last.count(s) == 1 else k for k, s in zip(keys, last, strict=True)}
     values = {k: str(config[k]) for k in keys if k in config}  # none has no momentum
     if "corpus_sha256" in values:
         values["corpus_sha256"] = values["corpus_sha256"][:8]

@@ -80,7 +80,11 @@ def by_layer(file: str, study: Study, colours: dict[str, Look], names: list[str]
     ways = ["means over seeds with their 95 % intervals"] * bool(means)
     if len(means) < len(tables):
         ways.append(f"each run by itself{' where a run failed or seeds are few' * bool(means)}")
-    caption = f"At the end of training: {'; '.join(ways)}.{left_out(study)}"
+    caption = f"At the end of training: {'; '.join(ways)}."
+    stopped = study.reported[study.reported.failure.isin(STOPPED)].condition
+    if len(stopped):  # their last values are at earlier steps
+        each = ", ".join(f"{n} of {name}" for name, n in stopped.value_counts(sort=False).items())
+        caption += f" Runs that stopped early are left out: {each}."
     return finish(figure, file, words(names[0]), caption)
 
 
@@ -107,13 +111,6 @@ def last_values(study: Study, condition: str, names: list[str]) -> pd.DataFrame:
     table = pd.DataFrame.from_dict(last, orient="index").dropna(axis=1)
     layers = [int(name.removeprefix(family(name)).strip("/._-") or 0) for name in table.columns]
     return table.set_axis(layers, axis=1).sort_index(axis=1)
-
-
-def left_out(study: Study) -> str:
-    """A sentence on the runs whose last values are at earlier steps, if there are any."""
-    stopped = study.reported[study.reported.failure.isin(STOPPED)].condition
-    each = ", ".join(f"{(stopped == name).sum()} of {name}" for name in dict.fromkeys(stopped))
-    return f" Runs that stopped early are left out: {each}." if each else ""
 
 
 def over_steps(file: str, study: Study, colours: dict[str, Look], names: list[str]) -> Drawn | None:

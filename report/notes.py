@@ -54,18 +54,14 @@ def footnotes(judged: Judged) -> list[Note]:
     return sorted(notes, key=lambda note: order.index(note.table))
 
 
-def numbers_of(notes: list[Note], condition: str) -> list[int]:
-    """The numbers of a condition's footnotes, counted from 1."""
-    return [number for number, note in enumerate(notes, 1) if condition in note.conditions]
-
-
 def with_numbers(table: Table, notes: list[Note]) -> Table:
-    """The table with the numbers of footnotes after its conditions: `none [1,3]`."""
+    """The table with the numbers of footnotes, from 1, after its conditions: `none [1,3]`."""
     if table.columns[0] != "condition":
         return table
     rows = []
     for condition, *cells in table.rows:
-        numbers = ",".join(map(str, numbers_of(notes, condition)))
+        of_it = [i for i, note in enumerate(notes, 1) if condition in note.conditions]
+        numbers = ",".join(map(str, of_it))
         rows.append([f"{condition} [{numbers}]" if numbers else condition, *cells])
     return replace(table, rows=rows)
 

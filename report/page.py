@@ -62,9 +62,10 @@ def page(judged: Judged, tables: list[Table], notes: list[Note], figures: dict[s
     first = {name: figures[name] for name in ("differences", curves) if name in figures}
     at = notes_by_place(notes, {table.name for table in tables})
     noted = {table.name: (with_numbers(table, notes), at[table.name]) for table in tables}
+    names = judged.study.conditions
     return environment.get_template("page.html.j2").render(
         judged=judged,
-        title=title(judged),
+        title=", ".join(names[:4]) + (f" and {len(names) - 4} more" if len(names) > 4 else ""),
         subtitle=subtitle(judged.study),
         findings=findings(judged),
         command=tuning_command(judged),
@@ -72,13 +73,6 @@ def page(judged: Judged, tables: list[Table], notes: list[Note], figures: dict[s
         comparison=noted.get(MAIN),
         sections=sections(noted, {k: v for k, v in figures.items() if k not in first}, at[""]),
     )
-
-
-def title(judged: Judged) -> str:
-    """The first conditions' names."""
-    conditions = judged.study.conditions
-    more = f" and {len(conditions) - 4} more" if len(conditions) > 4 else ""
-    return f"{', '.join(conditions[:4])}{more}"
 
 
 def notes_by_place(notes: list[Note], tables: set[str]) -> dict[str, Numbered]:

@@ -146,26 +146,20 @@ def steps_table(study: Study) -> pd.DataFrame | None:
 
 
 def steps_needed(study: Study, condition: str) -> "pd.Series[float]":
-    """A condition's steps to the first baseline's final loss, by seed; see `needed_steps`."""
+    """Per seed the smallest length that ends at or below the first baseline's final loss.
+
+    Lengths are 0.3, 0.4, ... 1 of the baseline's; infinite means that none of them does. Only seeds
+    that ran at least two of these lengths can say.
+    """
+    base = study.of(study.conditions[0])
     runs = study.table[study.table.condition == condition]
     runs = runs[runs.role.isin(["reported", "other length"])]
     runs = runs.assign(val_final=runs.val_final.where(runs.failure == "", np.inf))
-    base = study.of(study.conditions[0])
-    return needed_steps(runs, float(base.max_steps.max()), base.val_final)
-
-
-def needed_steps(
-    runs: pd.DataFrame, full: float, targets: "pd.Series[float]"
-) -> "pd.Series[float]":
-    """Per seed the smallest length among 0.3, 0.4, ... 1 of the baseline's at or below its target.
-
-    Only seeds that ran at least two of these lengths can say.
-    """
-    on_grid = np.isclose(runs.max_steps.to_numpy()[:, None] / full, FRACTIONS, atol=0.005).any(1)
+    shares = runs.max_steps.to_numpy()[:, None] / float(base.max_steps.max())
     steps = {
-        seed: steps_to_target(rows.max_steps.to_numpy(), rows.val_final.to_numpy(), targets[seed])
-        for seed, rows in runs[on_grid].groupby("seed")
-        if len(rows) > 1 and seed in targets.index
+        seed: steps_to_target(rows.max_steps, rows.val_final, base.val_final[seed])
+        for seed, rows in runs[np.isclose(shares, FRACTIONS, atol=0.005).any(1)].groupby("seed")
+        if len(rows) > 1 and seed in base.index
     }
     return pd.Series(steps, dtype=float)
 
@@ -175,14 +169,13 @@ def compared(
 ) -> dict[str, object]:
     """Steps of a condition, and as a ratio to the baseline's over the seeds that both have."""
     pairs = pd.concat([mine, theirs], axis=1, join="inner").to_numpy()
-    row: dict[str, object] = {
-        "n": len(pairs),
-        "steps": float(mine.median()) if len(mine) else np.nan,
-    }
-    censored = bool(np.isinf(pairs).any())  # then all that is known: more than the full length
     found = ratio(np.log(np.minimum(pairs[:, 0], full) / pairs[:, 1]))
-    row |= {"ratio": found.mean, "bound": "at least" if censored else ""}
-    return row | {
+    censored = bool(np.isinf(pairs).any())  # then all that is known: more than the full length
+    return {
+        "n": len(pairs),
+        "steps": float(mine.median()),
+        "ratio": found.mean,
+        "bound": "at least" if censored else "",
         "low": np.nan if censored else found.low,
         "high": np.nan if censored else found.high,
     }

@@ -9,7 +9,7 @@ import shlex
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import pandas as pd
 import yaml
@@ -62,14 +62,6 @@ class Runs:
     place: Path
 
 
-class Stored(NamedTuple):
-    """What a run's folder says about its start."""
-
-    config: dict[str, Any]
-    overrides: list[str]
-    sweep: Path
-
-
 def read_runs(folders: Iterable[str | Path]) -> Runs:
     """Read sweeps and single runs together.
 
@@ -87,18 +79,17 @@ def read_runs(folders: Iterable[str | Path]) -> Runs:
         if reason:
             skipped.append(f"{name}: {reason}")
             continue
-        overrides = result.get("overrides") or []
+        result["overrides"] = overrides = result.get("overrides") or []
         if not result.get("config"):
             unstarted.append(f"{' '.join(overrides)}: {result.get('error')}")
             continue
-        stored[name] = Stored(result["config"], overrides, folder.parent)
+        stored[name] = result | {"sweep": folder.parent}
         curves[name] = read_curves(folder / "metrics.csv")
         rows[name] = row_of(result, curves[name], folder)
     if not rows:
-        said = f" ({'; '.join([*unstarted, *skipped][:3])})" if unstarted or skipped else ""
-        raise ValueError(f"no run in {', '.join(map(str, given))} has trained to its end{said}")
-    flat = {name: flat_config(run.config, run.overrides) for name, run in stored.items()}
-    first = given[0]
+        said = "; ".join([*unstarted, *skipped][:3]) or "there is none"
+        raise ValueError(f"no run in {', '.join(map(str, given))} has ended ({said})")
+    flat = {name: flat_config(run["config"], run["overrides"]) for name, run in stored.items()}
     return Runs(
         table=table_of(rows, flat),
         flat=flat,
@@ -108,7 +99,7 @@ def read_runs(folders: Iterable[str | Path]) -> Runs:
         claims=claims_of(stored),
         skipped=skipped,
         unstarted=unstarted,
-        place=first.parent if is_run(first) else first,
+        place=given[0].parent if is_run(given[0]) else given[0],
     )
 
 
@@ -194,19 +185,19 @@ def table_of(rows: dict[str, dict[str, Any]], flat: dict[str, Flat]) -> pd.DataF
     return table
 
 
-def typed_keys(stored: dict[str, Stored]) -> dict[str, list[str]]:
+def typed_keys(stored: dict[str, Any]) -> dict[str, list[str]]:
     """The keys of all command lines, each with its different overrides."""
     typed: dict[str, list[str]] = {}
-    for override in dict.fromkeys(o for run in stored.values() for o in run.overrides):
+    for override in dict.fromkeys(o for run in stored.values() for o in run["overrides"]):
         typed.setdefault(key_of(override), []).append(override)
     return typed
 
 
-def command_lines(stored: dict[str, Stored]) -> list[str]:
+def command_lines(stored: dict[str, Any]) -> list[str]:
     """The commands that made the runs: a sweep's own, or that of each single run."""
-    lines = []
-    for sweep in dict.fromkeys(run.sweep for run in stored.values()):
-        of_runs = [run.overrides for run in stored.values() if run.sweep == sweep]
+    lines: list[list[str]] = []
+    for sweep in dict.fromkeys(run["sweep"] for run in stored.values()):
+        of_runs = [run["overrides"] for run in stored.values() if run["sweep"] == sweep]
         typed = typed_for(sweep)
         lines += [typed] if typed else of_runs
     return list(dict.fromkeys(shlex.join(["python", "train.py", *words]) for words in lines))
@@ -223,11 +214,11 @@ def typed_for(sweep: Path) -> list[str]:
     return [*flag, *given.get("task", []), *others]
 
 
-def claims_of(stored: dict[str, Stored]) -> list[dict[str, Any]]:
+def claims_of(stored: dict[str, Any]) -> list[dict[str, Any]]:
     """The claims that the runs' studies state, each once."""
     claims: list[dict[str, Any]] = []
     for run in stored.values():
-        if any(key_of(override) == "claims" for override in run.overrides):
+        if any(key_of(override) == "claims" for override in run["overrides"]):
             continue  # claims are fixed before the run, in a file: not on a command line
-        claims += [claim for claim in run.config.get("claims") or [] if claim not in claims]
+        claims += [claim for claim in run["config"].get("claims") or [] if claim not in claims]
     return claims

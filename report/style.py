@@ -31,8 +31,6 @@ OWN_COLOURS = (
     "<style>svg{color:#1d1d1f;background:#fff}"
     "@media(prefers-color-scheme:dark){svg{color:#e8e8ea;background:#17181a}}</style>"
 )
-
-
 MOST_DIRECT = 3  # so many lines are named at their ends, more in a legend
 LABEL_WIDTH = 16  # characters of a name on one line beside the axes
 

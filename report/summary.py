@@ -36,6 +36,7 @@ def summarize(study: Study, level: float = 0.95) -> pd.DataFrame:
 
 def row_of(study: Study, condition: str, level: float) -> dict[str, object]:
     """One condition."""
+    kinds = Counter(filter(None, study.of(condition).failure))
     runs, whole = study.of(condition), not study.failed[condition]
     mean = interval(runs[study.metric] if whole else [])
     base = study.baselines[condition]
@@ -47,7 +48,7 @@ def row_of(study: Study, condition: str, level: float) -> dict[str, object]:
         "max_steps": only(runs.max_steps),
         "n": len(runs),
         "failed": study.failed[condition],
-        "failures": told(runs.failure),
+        "failures": ", ".join(f"{count} {kind}" for kind, count in sorted(kinds.items())),
         "spikes": runs.spike.sum(),
         "mean": mean.mean,
         "low": mean.low,
@@ -66,12 +67,6 @@ def row_of(study: Study, condition: str, level: float) -> dict[str, object]:
         "first_at_baseline": first_at_baseline(study, condition, base) if whole else np.nan,
         **{name: ran[name].median() for name in MEDIANS},
     }
-
-
-def told(failures: "pd.Series[str]") -> str:
-    """`2 non-finite, 1 failed to learn`."""
-    counts = Counter(kind for kind in failures if kind)
-    return ", ".join(f"{count} {kind}" for kind, count in sorted(counts.items()))
 
 
 def only(values: "pd.Series[float]") -> float:

@@ -193,7 +193,10 @@ def plan(judged: Judged) -> Table | None:
     rows = []
     for name, row in judged.planned.iterrows():
         known = pd.notna(row.sd)
-        numbers = [seeds_cell(row[c], known) for c in ("width", "power", "cautious")]
+        found = [row[column] for column in ("width", "power", "cautious")]
+        numbers = (
+            ["over 1000" if pd.isna(n) else f"{n:.0f}" for n in found] if known else 3 * [NOTHING]
+        )
         cells = [f"{row.n:.0f}", number(row["mean"], sign=True), number(row.sd), number(row.reach)]
         rows.append([str(name), *cells, *numbers, row.reason])
     margin = f"{judged.margin:g}"
@@ -203,8 +206,3 @@ def plan(judged: Judged) -> Table | None:
         columns = columns[:-1]
         rows = [row[:-1] for row in rows]
     return Table("plan", f"Seeds for a margin of {margin}", columns, rows, [8])
-
-
-def seeds_cell(n: float | None, known: bool) -> str:
-    """A number of seeds."""
-    return NOTHING if not known else "over 1000" if pd.isna(n) else f"{n:.0f}"

@@ -7,14 +7,8 @@ from typing import Any
 
 import yaml
 
-MOVED = {  # what a `_target_` of an earlier version is called now
-    "job.callbacks.Checkpoint": "run.checkpoint.Checkpoint",
-    "job.callbacks.Clock": "run.clock.Clock",
-    "job.callbacks.Progress": "run.progress.Progress",
-    "job.callbacks.StopOnSignal": "run.signals.StopOnSignal",
-    "job.sweep.Sweep": "sweep.callback.Sweep",
-    "model.lit.warmup_cosine": "model.schedule.warmup_cosine",
-}
+# What a `_target_` of an earlier version is called now.
+MOVED = {"model.lit.warmup_cosine": "model.schedule.warmup_cosine"}
 
 
 def read_stored(folder: Path, name: str) -> Any:

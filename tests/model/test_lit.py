@@ -1,6 +1,7 @@
 """The LightningModule around the net: horizon, loss, clipping, evaluation, padding.
 
-Reference: -log softmax written out, the mean over all characters at once. The net is mostly a bigram table (an embedding V -> V): ids (B, T) -> logits (B, T, V).
+Reference: -log softmax written out, the mean over all characters at once. The net is mostly a
+bigram table (an embedding V -> V): ids (B, T) -> logits (B, T, V).
 Legend: B batch, T time, V vocabulary.
 """
 
@@ -23,6 +24,7 @@ from model.norms.batchnorm import BatchNorm
 from model.norms.layernorm import LayerNorm
 from model.norms.none import NoNorm
 from model.schedule import warmup_cosine
+from tests.model.test_schedule import factors
 
 V, B, T = 11, 4, 8
 PEAK = 0.5

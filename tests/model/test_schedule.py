@@ -1,4 +1,4 @@
-"""The schedule of the learning rate: factors computed by hand, and the horizon of a loaded state."""
+"""The schedule of the rate: factors computed by hand, and the horizon of a loaded state."""
 
 import math
 

@@ -47,27 +47,6 @@ def test_a_group_of_the_command_line_names_its_condition() -> None:
     assert swept_keys(flat, {"model"})[0] == "model.n_layer"
 
 
-def test_a_job_that_failed_at_once_stands_in_its_own_condition(
-    tmp_path: Path, write_run: Write
-) -> None:
-    """It has stored no configuration: the other jobs of its sweep lend theirs."""
-    sweep = tmp_path / "s"
-    for batch in (1, 8):
-        write_run(sweep / f"ln{batch}", "layernorm", data__batch_size=batch)
-    for batch in (1, 8):
-        (sweep / f"bn{batch}").mkdir()
-        overrides = ["experiment=x", "norm=batchnorm", "seed=1", f"data.batch_size={batch}"]
-        overrides.append("optimizer.lr=3e-3")
-        fields = {"status": "failed", "error": "one value", "norm": "batchnorm", "seed": 1}
-        (sweep / f"bn{batch}/result.json").write_text(json.dumps(fields | {"overrides": overrides}))
-    runs = read_runs([sweep])
-    labels = {run: label(runs.flat[run], keys_of(runs)) for run in runs.flat}
-    assert labels["bn1"] == "batchnorm batch_size=1"
-    assert labels["bn8"] == "batchnorm batch_size=8"
-    assert set(runs.table.failure) == {"", "error"}
-    assert runs.table.lr.nunique() == runs.table.max_steps.nunique() == 1
-
-
 def test_an_option_that_a_norm_does_not_have_is_no_part_of_its_name(
     tmp_path: Path, write_run: Write
 ) -> None:

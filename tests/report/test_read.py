@@ -1,5 +1,6 @@
 """Run folders in, one row per run out; what is not a finished run is named and left out."""
 
+import json
 from collections.abc import Callable
 from pathlib import Path
 
@@ -41,6 +42,25 @@ def test_unfinished_and_foreign_folders_are_skipped_with_a_line(
         "stopped: unfinished (interrupted)",
         "torn: result.json is not readable",
     ]
+
+
+def test_a_job_that_stored_no_settings_takes_no_part_and_is_listed_with_its_error(
+    tmp_path: Path, write_sweep: Write
+) -> None:
+    """Nobody knows its text or size: it names no condition and lends nothing."""
+    sweep = write_sweep(tmp_path / "s", {"layernorm": [2.0, 2.1]})
+    alone = read_runs([sweep])
+    overrides = ["norm=none", "seed=1", "data.path=gone.txt", "model=baby"]
+    result = {"status": "failed", "error": "no file gone.txt", "norm": "none", "seed": 1}
+    (sweep / "none-s1-2").mkdir()
+    text = json.dumps(result | {"overrides": overrides})
+    (sweep / "none-s1-2/result.json").write_text(text)
+    runs = read_runs([sweep])
+    assert runs.unstarted == ["norm=none seed=1 data.path=gone.txt model=baby: no file gone.txt"]
+    assert runs.flat == alone.flat and runs.typed == alone.typed
+    assert list(runs.table.index) == list(alone.table.index)
+    with pytest.raises(ValueError, match=r"no run in .* has ended \(.*: no file gone.txt\)"):
+        read_runs([sweep / "none-s1-2"])
 
 
 def test_nothing_to_read_is_a_mistake_on_one_line(tmp_path: Path) -> None:
