@@ -36,8 +36,8 @@ def summarize(study: Study, level: float = 0.95) -> pd.DataFrame:
 
 def row_of(study: Study, condition: str, level: float) -> dict[str, object]:
     """One condition."""
-    kinds = Counter(filter(None, study.of(condition).failure))
     runs, whole = study.of(condition), not study.failed[condition]
+    kinds = Counter(filter(None, runs.failure))
     mean = interval(runs[study.metric] if whole else [])
     base = study.baselines[condition]
     ran = runs[runs.failure != "error"]

@@ -3,9 +3,11 @@
 import os
 
 os.environ.setdefault("OMP_WAIT_POLICY", "passive")  # before torch: spinning threads are 20x slower
+os.environ.setdefault("OMP_NUM_THREADS", "1")  # two processes test side by side; one forks (below)
 
 import csv
 import logging
+import multiprocessing
 import random
 import runpy
 import signal
@@ -169,6 +171,25 @@ def here(*arguments: str, cwd: Path, program: str = "train.py", root: Path = ROO
                 handler.close()
             console.handlers, file.handlers = handlers, []
     return 0
+
+
+def forked(*arguments: str, cwd: Path) -> multiprocessing.Process:
+    """Start `python train.py ...` as a process of its own, in a second: torch is imported already.
+
+    Signals do in it what they do in a new program. Its console goes to `cwd / "console.txt"`.
+    """
+
+    def program() -> None:
+        for number in (signal.SIGINT, signal.SIGTERM):
+            signal.signal(number, signal.SIG_DFL)
+        handle = os.open(cwd / "console.txt", os.O_WRONLY | os.O_CREAT | os.O_APPEND)
+        for stream in (1, 2):
+            os.dup2(handle, stream)
+        sys.exit(here(*arguments, cwd=cwd))
+
+    process = multiprocessing.get_context("fork").Process(target=program)
+    process.start()
+    return process
 
 
 def rows(folder: Path) -> list[list[str]]:

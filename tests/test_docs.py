@@ -159,10 +159,14 @@ def carry_out(command: str, words: list[str], root: Path) -> None:
         SWEEPS[command] = newest(set(root.glob("sweeps/*/multirun.yaml")))
 
 
+def case(page: Path, command: str) -> object:
+    """A command as a test; a measurement with processes of its own, 15 s long, is `slow`."""
+    slow = [pytest.mark.slow] if "throughput.py" in command else []
+    return pytest.param(page, command, id=f"{page.stem}: {command}", marks=slow)
+
+
 @pytest.mark.usefixtures("small_corpus")
-@pytest.mark.parametrize(
-    ("page", "command"), PYTHON, ids=[f"{page.stem}: {command}" for page, command in PYTHON]
-)
+@pytest.mark.parametrize(("page", "command"), [case(*each) for each in PYTHON])
 def test_a_command_does_what_its_page_says(
     page: Path, command: str, copy: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

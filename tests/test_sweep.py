@@ -1,7 +1,7 @@
 """Whole programs, as a user starts them: sweeps, signals, kill -9, `make help`.
 
-A process costs seconds: only what a signal hits, or what is printed, is one (`start`). What can,
-runs `train.py` here (`here`).
+A new process costs seconds: only what is printed, and joblib's, is one (`start`). What a signal
+hits is a fork of this one (`forked`). What can, runs `train.py` here (`here`).
 """
 
 import os
@@ -18,7 +18,7 @@ import pytest
 import torch
 
 from run.result import read_result
-from tests.conftest import LOSSES, ROOT, here, steps
+from tests.conftest import LOSSES, ROOT, forked, here, steps
 
 SMALL = ["model=mini", "data.batch_size=4", "data.block_size=16", "sample.max_new_tokens=5"]
 NORMS = ["layernorm", "batchnorm", "powernorm", "none"]
@@ -99,16 +99,17 @@ def test_a_sweep_that_is_stopped_at_any_moment_is_resumed_exactly(
 ) -> None:
     where = [f"data.path={tiny_text}", "hydra.sweep.dir=sw", "seed=1,2", "data.num_workers=1"]
     command = ["-m", *SMALL, *LONG, *where]
-    process = start(*TRAIN, *command, cwd=tmp_path)
+    process = forked(*command, cwd=tmp_path)
+    assert process.pid is not None
     folder = tmp_path / "sw" / "batchnorm-s1-0"
     while not (folder / "checkpoints" / "last.ckpt").exists():
-        assert process.poll() is None
+        assert process.is_alive()
         time.sleep(0.01)
-    process.send_signal(number)
+    os.kill(process.pid, number)
     if number == signal.SIGINT:
-        process.send_signal(number)  # users press Ctrl+C twice
-    process.wait()  # its data.num_workers notice a kill later, and do not stand in the way
-    assert process.returncode == (-9 if number == signal.SIGKILL else 128 + number)
+        os.kill(process.pid, number)  # users press Ctrl+C twice
+    process.join()  # its data.num_workers notice a kill later, and do not stand in the way
+    assert process.exitcode == (-9 if number == signal.SIGKILL else 128 + number)
     assert [path.name for path in (tmp_path / "sw").glob("*/")] == [folder.name]
     saved = torch.load(folder / "checkpoints" / "last.ckpt", weights_only=True)["global_step"]
     noted = {key: read_result(folder).get(key) for key in ("status", "steps")}
@@ -120,7 +121,6 @@ def test_a_sweep_that_is_stopped_at_any_moment_is_resumed_exactly(
     other = read_result(tmp_path / "sw" / "batchnorm-s2-1").get("status")
     assert other == (None if one_run else "finished")
     assert_equal(folder, straight)
-    process.communicate()
 
 
 def test_jobs_side_by_side_stop_together_leave_no_orphan_and_are_resumed_exactly(

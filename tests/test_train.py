@@ -1,5 +1,6 @@
 """One run in this process: what it leaves behind, for each norm and experiment that is listed."""
 
+import argparse
 import json
 import math
 import re
@@ -14,6 +15,7 @@ from tensorboard.backend.event_processing.event_accumulator import EventAccumula
 import data.corpus
 from run.result import read_result
 from run.tensorboard import verbatim
+from sample import sample
 from tests.conftest import EXPERIMENTS, NORMS
 
 FIELDS = """status error norm placement seed overrides config steps tokens loss_initial val_best
@@ -24,7 +26,7 @@ READINGS = ["leak", "val_batch", "val_reestimated"]  # null without running stat
 
 
 @pytest.mark.parametrize("norm", NORMS)
-def test_a_run_leaves_every_file_and_every_field(
+def test_a_run_leaves_every_file_and_every_field_and_can_be_sampled_from(
     norm: str, tmp_path: Path, run: Callable[..., Path]
 ) -> None:
     folder = run(tmp_path / "run", f"norm={norm}", "trainer.max_steps=9", "probes=default")
@@ -54,6 +56,12 @@ def test_a_run_leaves_every_file_and_every_field(
     lines = (folder / "metrics.csv").read_text().splitlines()
     probed = [line.rpartition(",")[2] for line in lines if re.search("probe/(tid|loss|leak)", line)]
     assert (len(probed) > 0) == statistics and all(map(math.isfinite, map(float, probed)))
+    for prompt in ("The", ""):  # an empty one is one token, too few for batch statistics
+        options = {"max_new_tokens": 32, "temperature": 1.0, "top_k": None, "seed": 1}
+        asked = argparse.Namespace(folder=folder, prompt=prompt, **options)
+        text = sample(asked)
+        assert len(text) == len(prompt) + 32 and text.startswith(prompt)
+        assert text == sample(asked)
 
 
 @pytest.mark.parametrize(
@@ -186,9 +194,9 @@ def test_tensorboard_holds_the_curves_and_the_sample_in_one_run(
     assert "hp_metric" not in scalars
     assert [event.step for event in events.Scalars("loss/val")] == [0, 8, 10]
     (text,) = events.Tensors("sample/text_summary")
-    sample = (folder / "sample.txt").read_text()
-    assert len(sample) == 50
-    assert text.tensor_proto.string_val[0].decode() == verbatim(sample)
+    written = (folder / "sample.txt").read_text()
+    assert len(written) == 50
+    assert text.tensor_proto.string_val[0].decode() == verbatim(written)
 
 
 def test_no_clipping_is_what_null_and_zero_mean(tmp_path: Path, run: Callable[..., Path]) -> None:
