@@ -8,7 +8,7 @@ In a study's yaml:
         weights: {layernorm: 1, batchnorm: -1}    # conditions as the table names them; sum 0
         expect: less                              # less | equal | fails
         margin: 0.02                              # nats per character; of the logarithm with log
-        metric: test_best                         # any loss, or steps_to_target
+        metric: test_best                         # any loss, or steps
         scale: linear                             # linear | log: a ratio
 
 `less` means less than 0 by more than the margin, `equal` within the margin, `fails` that the
@@ -22,7 +22,7 @@ from typing import Any
 
 from report.summary import LOSSES
 
-STEPS = "steps_to_target"
+STEPS = "steps"  # to the same loss (report/budgets.py): a ratio
 KEYS = {"name", "source", "weights", "expect", "margin", "metric", "scale"}
 METRICS = (*LOSSES, STEPS)
 
@@ -73,6 +73,8 @@ def mistake(claim: Claim) -> str:
         return f"a claim about failing needs two conditions with weights 1 and -1, got {weights}"
     if claim.metric and claim.metric not in METRICS:
         return f"metric must be one of {', '.join(METRICS)}, got {claim.metric}"
+    if claim.metric == STEPS and claim.scale != "log":
+        return "metric: steps is a ratio and needs scale: log"
     if claim.margin < 0:
         return f"the margin must not be negative, got {claim.margin}"
     return ""

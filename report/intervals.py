@@ -174,3 +174,31 @@ def steps_to_target(budgets: Array, losses: Array, target: float) -> float:
     """
     reached = np.asarray(budgets, float)[np.asarray(losses) <= target]
     return float(reached.min()) if len(reached) else float("inf")
+
+
+def log_shifts(losses: Array, weights: Array, steps: Array) -> Array:
+    """Per seed, how far a contrast of losses lies along the axis of log steps.
+
+    A norm that needs r times the steps has its curve of loss against log steps moved by log r. The
+    shift is the contrast's mean loss over the budgets, divided by the slope of the curves: the
+    slope at the middle of the budgets of a quadratic through each curve, averaged over conditions
+    and seeds. The mean over seeds is the mean contrast over the mean slope, and the seeds scatter
+    around it by their contrast and by their slope, so that an interval counts both (Fieller's
+    ratio, linearized).
+
+    Args:
+        losses: final losses of complete schedules, (..., conditions, seeds, budgets).
+        weights: of the conditions; they sum to 0.
+        steps: the budgets, three or more.
+
+    Returns:
+        (..., seeds), natural logarithms; NaN where the losses do not fall with more steps.
+    """
+    x = np.log(steps)
+    gradient = np.linalg.pinv(np.vander(x - x.mean(), 3))[1]
+    falls = -(losses @ gradient).mean(-2)
+    contrasts = np.einsum("...csb,c->...s", losses, weights) / len(x)
+    slope = falls.mean(-1, keepdims=True)
+    slope = np.where(slope > 0, slope, np.nan)
+    shift = contrasts.mean(-1, keepdims=True) / slope
+    return np.asarray(shift + (contrasts - shift * falls) / slope)

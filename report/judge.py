@@ -4,11 +4,12 @@ from dataclasses import dataclass
 
 import pandas as pd
 
+from report.budgets import steps_table
 from report.claims import family_level, parse_claims
 from report.group import Study
 from report.intervals import Interval
 from report.planner import plan
-from report.rates import Tuned, steps_table, tuned_conditions, why_unjudged
+from report.rates import Tuned, tuned_conditions, why_unjudged
 from report.summary import floor_of, summarize
 from report.verdicts import Verdict, judge_claims
 

@@ -1,4 +1,4 @@
-"""Where the learning rate or the length was swept: optima with warnings, steps to a target."""
+"""Where the learning rate was swept: each condition's optimum, with warnings."""
 
 import math
 from dataclasses import dataclass
@@ -7,9 +7,8 @@ import numpy as np
 import pandas as pd
 
 from report.group import Study, loss_by_rate
-from report.intervals import basin_width, lr_sensitivity, ratio, steps_to_target
+from report.intervals import basin_width, lr_sensitivity
 
-FRACTIONS = np.arange(3, 11) / 10  # of the baseline's length
 NEIGHBOUR = 1.5  # rates closer than this are a factor of sqrt 2 apart
 TUNING_ONLY = "there are only tuning runs"
 ONE_RATE = "all norms ran at one learning rate"
@@ -122,60 +121,3 @@ def why_unjudged(study: Study, tuned: list[Tuned]) -> str:
     if searched >= set(study.conditions) and not any(entry.off_best for entry in tuned):
         return ""
     return ONE_RATE if not tuned and study.reported.lr.nunique() == 1 else NOT_AT_BEST
-
-
-def steps_table(study: Study) -> pd.DataFrame | None:
-    """Steps to the baseline's final loss, from complete schedules; None without several lengths.
-
-    The target is each seed's own: the final validation loss of the baseline at its full length.
-    One row per condition: `steps` (the seeds' median; infinite: not within the longest), `ratio` to
-    the baseline with its interval from the log scale, `bound` where a censored seed makes the ratio
-    one: `at least`.
-    """
-    base = study.conditions[0]
-    known = study.table[study.table.role.isin(["reported", "other length"])]
-    several = known.groupby("condition").max_steps.nunique().max() >= 2
-    if study.failed[base] or not several:
-        return None
-    needed = {condition: steps_needed(study, condition) for condition in study.conditions}
-    full = float(study.of(base).max_steps.max())
-    rows = {
-        condition: compared(needed[condition], needed[base], full) for condition in study.conditions
-    }
-    return pd.DataFrame.from_dict(rows, orient="index")
-
-
-def steps_needed(study: Study, condition: str) -> "pd.Series[float]":
-    """Per seed the smallest length that ends at or below the first baseline's final loss.
-
-    Lengths are 0.3, 0.4, ... 1 of the baseline's; infinite means that none of them does. Only seeds
-    that ran at least two of these lengths can say.
-    """
-    base = study.of(study.conditions[0])
-    runs = study.table[study.table.condition == condition]
-    runs = runs[runs.role.isin(["reported", "other length"])]
-    runs = runs.assign(val_final=runs.val_final.where(runs.failure == "", np.inf))
-    shares = runs.max_steps.to_numpy()[:, None] / float(base.max_steps.max())
-    steps = {
-        seed: steps_to_target(rows.max_steps, rows.val_final, base.val_final[seed])
-        for seed, rows in runs[np.isclose(shares, FRACTIONS, atol=0.005).any(1)].groupby("seed")
-        if len(rows) > 1 and seed in base.index
-    }
-    return pd.Series(steps, dtype=float)
-
-
-def compared(
-    mine: "pd.Series[float]", theirs: "pd.Series[float]", full: float
-) -> dict[str, object]:
-    """Steps of a condition, and as a ratio to the baseline's over the seeds that both have."""
-    pairs = pd.concat([mine, theirs], axis=1, join="inner").to_numpy()
-    found = ratio(np.log(np.minimum(pairs[:, 0], full) / pairs[:, 1]))
-    censored = bool(np.isinf(pairs).any())  # then all that is known: more than the full length
-    return {
-        "n": len(pairs),
-        "steps": float(mine.median()),
-        "ratio": found.mean,
-        "bound": "at least" if censored else "",
-        "low": np.nan if censored else found.low,
-        "high": np.nan if censored else found.high,
-    }

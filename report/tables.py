@@ -140,17 +140,17 @@ def rates(judged: Judged) -> Table | None:
 
 
 def steps(judged: Judged) -> Table | None:
-    """Steps to the baseline's final loss from complete schedules."""
+    """Steps to the baseline's loss from complete schedules."""
     if judged.steps is None:
         return None
     rows = []
     for condition, row in judged.steps.iterrows():
         needed = "not reached" if math.isinf(row.steps) else number(row.steps, 0)
-        ratio = f"{row.bound} {number(row.ratio, 2)} {between(row.low, row.high, 2, False)}"
-        shown = "baseline" if condition == judged.study.conditions[0] else ratio.strip()
-        rows.append([str(condition), f"{row.n:.0f}", needed, shown])
-    columns = ["condition", "n", "steps", "ratio"]
-    return Table("steps", "Steps to the baseline's loss", columns, rows)
+        ratio = f"{number(row.ratio, 2)} {between(row.low, row.high, 2, False)}".strip()
+        shown = "baseline" if condition == judged.study.conditions[0] else row.reason or ratio
+        rows.append([str(condition), f"{row.n:.0f}", shown, needed])
+    columns = ["condition", "n", "ratio [95 %]", "shortest run"]
+    return Table("steps", "Steps to the baseline's loss", columns, rows, [2])
 
 
 def claims(judged: Judged) -> Table | None:

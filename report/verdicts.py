@@ -5,10 +5,10 @@ from dataclasses import dataclass, replace
 import numpy as np
 import pandas as pd
 
+from report.budgets import step_shifts
 from report.claims import STEPS, Claim, family_level
 from report.group import Study
 from report.intervals import Interval, fisher, interval
-from report.rates import steps_needed
 from report.summary import training_failures
 
 SUPPORTED, REFUTED, UNDECIDED = "supported", "refuted", "undecided"
@@ -56,21 +56,23 @@ def contrast(study: Study, claim: Claim, level: float) -> tuple[Interval, str]:
         if failed := study.failed[condition]:
             runs = len(study.of(condition))
             return interval([]), f"{failed} of {runs} runs of {condition} failed"
-    metric = claim.metric or study.metric
-    columns = {
-        condition: steps_needed(study, condition)
-        if metric == STEPS
-        else study.of(condition)[metric]
-        for condition in claim.weights
-    }
-    seeds = pd.DataFrame(columns).dropna()
-    if np.isinf(seeds).any(axis=None):
-        return interval([]), "a seed does not reach the target at the lengths that were run"
-    values = np.log(seeds) if claim.scale == "log" else seeds
-    weights = np.array([claim.weights[condition] for condition in columns])
-    found = interval(values.to_numpy() @ weights, level)
+    if claim.metric == STEPS:
+        values, reason = step_shifts(study, claim.weights)
+        if reason:
+            return interval([]), reason
+    else:
+        values = weighted(study, claim)
+    found = interval(values, level)
     few = f"an interval needs 3 shared seeds, got {found.n}" if found.n < 3 else ""
     return found, few
+
+
+def weighted(study: Study, claim: Claim) -> "pd.Series[float]":
+    """The weighted sum of a claim's metric, or of its logarithm."""
+    metric = claim.metric or study.metric
+    columns = {condition: study.of(condition)[metric] for condition in claim.weights}
+    seeds = pd.DataFrame(columns).dropna()
+    return (np.log(seeds) if claim.scale == "log" else seeds) @ pd.Series(claim.weights)
 
 
 def decide(found: Interval, claim: Claim) -> str:

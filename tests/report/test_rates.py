@@ -1,19 +1,15 @@
-"""Optima of the learning rate with their warnings, and steps to a target."""
+"""Optima of the learning rate with their warnings."""
 
-import math
 from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
-import pandas as pd
 import pytest
 
 from report.compare import compare
-from report.intervals import interval
 from report.judge import judge
 from report.notes import footnotes
-from report.rates import steps_table, tuned_conditions
-from report.summary import summarize
+from report.rates import tuned_conditions
 from tests.report.conftest import judged_of, study_of, write_tuning
 
 Write = Callable[..., Path]
@@ -73,40 +69,6 @@ def test_a_norm_that_learned_nothing_has_no_basin_and_its_least_loss_is_its_best
     (entry,) = judged_of(tmp_path).tuned
     assert entry.best == 2e-3
     assert np.isnan(entry.basin) and np.isnan(entry.sensitivity)
-
-
-def test_steps_to_target_come_from_complete_schedules(tmp_path: Path, write_run: Write) -> None:
-    """Per seed, the baseline ends at 2.0 after 1000; `none` gets there with 500, 500, 800."""
-    for seed in (1, 2, 3):
-        for steps, loss in ((500, 2.3), (1000, 2.0)):
-            folder = tmp_path / f"l{steps}-{seed}"
-            write_run(folder, "layernorm", seed, loss, trainer__max_steps=steps)
-        for steps, loss in ((500, 2.01 if seed == 3 else 2.0), (800, 1.9), (1000, 1.8)):
-            write_run(tmp_path / f"n{steps}-{seed}", "none", seed, loss, trainer__max_steps=steps)
-    study = study_of(tmp_path)
-    assert study.keys == ["norm"]
-    table = steps_table(study)
-    assert table is not None
-    assert (table.steps["layernorm"], table.steps["none"]) == (1000, 500)
-    assert table.ratio["none"] == pytest.approx((0.5 * 0.5 * 0.8) ** (1 / 3))
-    logs = interval(np.log([0.5, 0.5, 0.8]))
-    assert table.high["none"] == pytest.approx(math.exp(logs.high))
-    assert summarize(study).max_steps.unique().tolist() == [1000]
-
-
-def test_a_seed_that_never_gets_there_makes_the_ratio_a_bound(
-    tmp_path: Path, write_run: Write
-) -> None:
-    for seed in (1, 2, 3):
-        for steps in (500, 1000):
-            for norm, loss in (("layernorm", 2.0), ("none", 2.0 if seed > 1 else 2.5)):
-                folder = tmp_path / f"{norm}{steps}-{seed}"
-                loss = loss + (steps == 500)
-                write_run(folder, norm, seed, loss, trainer__max_steps=steps)
-    table = steps_table(study_of(tmp_path))
-    assert table is not None
-    assert (table.bound["none"], table.ratio["none"]) == ("at least", pytest.approx(1.0))
-    assert pd.isna(table.low["none"])
 
 
 def test_a_tuning_sweep_alone_has_no_table_of_steps(tmp_path: Path, write_run: Write) -> None:
