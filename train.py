@@ -35,8 +35,8 @@ def train(cfg: DictConfig, folder: Path, overrides: list[str]) -> float:
         SystemExit: 128 + n after signal n, with the state saved.
     """
     from model.lit import LitGPT  # torch comes late: --help answers in a second
-    from model.parts import summary
     from model.probes.causality import is_causal
+    from model.sites import summary
     from run import training
     from run.checks import check
 

@@ -11,8 +11,8 @@ from typing import Any
 
 import torch
 
-from model.parts import matrices_of
-from model.running_statistics import batch_mode
+from model.reestimation import batch_mode
+from model.sites import matrices_of
 
 
 @torch.no_grad()

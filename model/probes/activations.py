@@ -17,8 +17,8 @@ from torch import nn
 from torch.nn import functional as F
 
 from model.lit import PADDING, LitGPT
-from model.parts import sites
 from model.probes.probe import Probe, fixed_batch, look, series, wide
+from model.sites import sites
 from model.steps import due
 
 DEAD = 1e-3  # a hidden unit is dead if its GELU stays below this for every token of the batch

@@ -1,6 +1,6 @@
 """Norms with batch statistics: how far the batch's are from the running ones, and what that does.
 
-Three things are measured, for nets with such norms only (model/running_statistics.py): the distance
+Three things are measured, for nets with such norms only (model/reestimation.py): the distance
 itself at each site (TID), the loss with the statistics taken in three ways, and **the leak**: how
 much the text that is to be predicted helps to predict it. All are measured on copies of the net.
 
@@ -20,9 +20,9 @@ from torch import nn
 from torch.nn import functional as F
 
 from model.lit import PADDING, LitGPT, logits_of
-from model.parts import sites
 from model.probes.probe import Probe, fixed_batch, series
-from model.running_statistics import batch_mode, reestimate, with_statistics
+from model.reestimation import batch_mode, reestimate, with_statistics
+from model.sites import sites
 from model.steps import completes_step, due, evaluation_due
 
 Losses = Callable[[nn.Module, torch.Tensor, torch.Tensor], torch.Tensor]

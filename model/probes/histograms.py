@@ -14,8 +14,8 @@ import torch
 from torch import nn
 
 from model.lit import PADDING, LitGPT
-from model.parts import sites
 from model.probes.probe import Probe, fixed_batch, look
+from model.sites import sites
 from model.steps import evaluation_due
 
 BINS = 64  # of many values; TensorBoard draws 30, and its own binning takes several times as long

@@ -14,8 +14,8 @@ from torch import nn
 from torch.optim.optimizer import Optimizer
 
 from model.lit import LitGPT
-from model.parts import kind_of, matrices_of, parameters_of, sites
 from model.probes.probe import Probe, series, wide
+from model.sites import kind_of, matrices_of, parameters_of, sites
 from model.steps import due
 
 

@@ -12,7 +12,7 @@ import torch
 from torch import nn
 
 from model.norms.batchnorm import BatchNorm
-from model.running_statistics import reestimate, with_statistics
+from model.reestimation import reestimate, with_statistics
 from tests.conftest import NORMS
 from tests.model.norms.cases import row
 

@@ -8,7 +8,7 @@ import pytest
 from model.gpt import GPT
 from model.norms.layernorm import LayerNorm
 from model.norms.rmsnorm import RMSNorm
-from model.parts import sites, summary
+from model.sites import sites, summary
 from tests.conftest import NORMS
 from tests.model.norms.properties import make_norm
 
