@@ -27,7 +27,8 @@ def main() -> None:
         "--plan",
         type=float,
         metavar="MARGIN",
-        help="also say how many seeds tell a true difference of MARGIN nats per character from 0",
+        help="also say how many seeds tell a condition from its baseline if they truly are MARGIN "
+        "nats per character apart",
     )
     parser.add_argument("--out", metavar="DIR", help="write into DIR instead of FOLDER/comparison/")
     arguments = parser.parse_args()

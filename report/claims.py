@@ -7,24 +7,25 @@ In a study's yaml:
         source: https://arxiv.org/abs/2003.07845
         weights: {layernorm: 1, batchnorm: -1}    # conditions as the table names them; sum 0
         expect: less                              # less | equal | fails
-        margin: 0.02                              # nats per character; of the logarithm with log
-        metric: test_best                         # any loss, or steps
+        margin: 0.02                              # in the metric's unit; of the logarithm with log
+        truth: -0.05                              # the weighted sum that the source reports
+        metric: test_best                         # what is compared (report/measures.py)
         scale: linear                             # linear | log: a ratio
+        at: own                                   # own | common: each condition's learning rate
 
 `less` means less than 0 by more than the margin, `equal` within the margin, `fails` that the
 condition of weight 1 fails more often than that of weight -1. An interaction has four conditions:
-`{a: 1, b: -1, a placement=post: -1, b placement=post: 1}`. Times are not a metric: those of
-jobs say more about the machine than about the norm.
+`{a: 1, b: -1, a placement=post: -1, b placement=post: 1}`. `at: common` is for a claim about one
+fixed rate. Times are not a metric: those of jobs say more about the machine than about the norm.
 """
 
 from dataclasses import dataclass
 from typing import Any
 
-from report.summary import LOSSES
+from report.conditions import plain_label
+from report.measures import STEPS, unknown_metric
 
-STEPS = "steps"  # to the same loss (report/budgets.py): a ratio
-KEYS = {"name", "source", "weights", "expect", "margin", "metric", "scale"}
-METRICS = (*LOSSES, STEPS)
+KEYS = {"name", "source", "weights", "expect", "margin", "truth", "metric", "scale", "at"}
 
 
 @dataclass(frozen=True)
@@ -38,6 +39,8 @@ class Claim:
     margin: float = 0.02
     metric: str = ""
     scale: str = "linear"
+    at: str = "own"
+    truth: float | None = None
 
 
 def parse_claims(stated: list[dict[str, Any]]) -> list[Claim]:
@@ -53,7 +56,8 @@ def parse_claims(stated: list[dict[str, Any]]) -> list[Claim]:
             raise ValueError(
                 f"claim {name!r}: unknown key {sorted(unknown)}; use only {sorted(KEYS)}"
             )
-        claim = Claim(**{"name": name, "source": "", "weights": {}, **entry})
+        weights = {plain_label(str(k)): w for k, w in (entry.get("weights") or {}).items()}
+        claim = Claim(**{"name": name, "source": "", **entry, "weights": weights})
         if wrong := mistake(claim):
             raise ValueError(f"claim {name!r}: {wrong}")
         claims.append(claim)
@@ -71,8 +75,10 @@ def mistake(claim: Claim) -> str:
         return f"scale must be linear or log, got {claim.scale}"
     if claim.expect == "fails" and sorted(weights) != [-1, 1]:
         return f"a claim about failing needs two conditions with weights 1 and -1, got {weights}"
-    if claim.metric and claim.metric not in METRICS:
-        return f"metric must be one of {', '.join(METRICS)}, got {claim.metric}"
+    if claim.at not in ("own", "common"):
+        return f"at must be own or common, got {claim.at}"
+    if wrong := unknown_metric(claim.metric):
+        return wrong
     if claim.metric == STEPS and claim.scale != "log":
         return "metric: steps is a ratio and needs scale: log"
     if claim.margin < 0:

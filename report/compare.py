@@ -30,7 +30,7 @@ def compare(
     Args:
         folders: sweeps and single runs.
         baseline: a norm, or a condition as the table names it.
-        margin: nats per character; if given, also how many seeds would decide each contrast.
+        margin: nats per character; if given, also how many seeds tell so much from 0.
         out: the folder to write into; by default `comparison/` in the first sweep.
 
     Returns:

@@ -3,6 +3,7 @@
 A configuration is used flat here: `model.n_layer` is one key.
 """
 
+import re
 from collections.abc import Iterable
 from typing import Any
 
@@ -20,6 +21,7 @@ IGNORED = {
     *("data.path", "data.num_workers", "data.eval_batches", "trainer.accelerator"),
     *("trainer.devices", "trainer.enable_progress_bar", "compile"),
 }
+NUMBER = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)(e[+-]?\d{1,2})?", re.IGNORECASE)
 IGNORED_GROUPS = {"sample", "probes", "hydra", "tune"}
 
 
@@ -36,10 +38,35 @@ def flat_config(config: dict[str, Any], overrides: Iterable[str] = ()) -> Flat:
     groups = {k: v for k, v in typed.items() if "@" in k or isinstance(config.get(k), dict)}
     keys = groups | {"norm": config.get("norm_name")} | flat(config)
     return {
-        key: repr(value) if isinstance(value, list) else value  # text can be compared
+        key: value if key == "corpus_sha256" else plain(value)
         for key, value in keys.items()
         if not ignored(key)
     }
+
+
+def plain(value: Any) -> Any:
+    """A value in the one form that equal values share, so that its text can be compared.
+
+    >>> plain(1e-3), plain("1e-3"), plain(2.0), plain("true"), plain([0.0, 1]), plain("gelu")
+    (0.001, 0.001, 2, True, '[0, 1]', 'gelu')
+    """
+    if isinstance(value, list):
+        return repr([plain(item) for item in value])
+    if isinstance(value, str) and value.lower() in ("true", "false"):
+        return value.lower() == "true"
+    if isinstance(value, str) and NUMBER.fullmatch(value):
+        value = float(value)
+    return int(value) if isinstance(value, float) and value.is_integer() else value
+
+
+def plain_label(label: str) -> str:
+    """A condition's name with its values in their one form.
+
+    >>> plain_label("none dropout=0.0 lr=1e-3")
+    'none dropout=0 lr=0.001'
+    """
+    pairs = [word.partition("=") for word in label.split(" ")]
+    return " ".join(f"{key}{sign}{plain(value) if sign else ''}" for key, sign, value in pairs)
 
 
 def ignored(key: str) -> bool:

@@ -3,7 +3,6 @@
 import shlex
 from collections.abc import Iterable
 
-from report.formatting import plural
 from report.judge import Judged
 from report.rates import NOT_AT_BEST, ONE_RATE, TUNING_ONLY
 
@@ -18,14 +17,15 @@ def findings(judged: Judged) -> list[str]:
             "These are tuning runs only: they choose the learning rates, and no norms are "
             "compared by them."
         ]
-    if len(study.norms) < 2:
-        return [f"These runs are of one norm, in {plural(len(study.conditions), 'condition')}."]
+    if len(study.conditions) < 2:
+        return [f"These runs are of one condition, {study.conditions[0]}."]
     if judged.unjudged == ONE_RATE:
-        rate, n = study.reported.lr.dropna().iloc[0], len(study.norms)
+        rate, n = study.reported.lr.dropna().iloc[0], len(study.conditions)
+        what = "norm" if len(study.norms) == n else "condition"
         return [
-            f"{'Both' if n == 2 else f'All {n}'} norms ran at one learning rate, {rate:g}.",
-            "Each norm has a best rate of its own, so this page says what happens at this rate and "
-            "does not rank the norms.",
+            f"{'Both' if n == 2 else f'All {n}'} {what}s ran at one learning rate, {rate:g}.",
+            f"Each {what} has a best rate of its own, so this page says what happens at this rate "
+            f"and does not rank the {what}s.",
         ]
     return not_at_best(judged) if judged.unjudged else at_their_own(judged)
 

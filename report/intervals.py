@@ -95,6 +95,11 @@ def fisher(failed_a: int, n_a: int, failed_b: int, n_b: int, alternative: str) -
     return float(stats.fisher_exact(table, alternative=alternative).pvalue)
 
 
+def fewest_failures(n_a: int, n_b: int, limit: float) -> int | None:
+    """How many of n_a runs have to fail, against none of n_b, for Fisher's p below a limit."""
+    return next((a for a in range(1, n_a + 1) if fisher(a, n_a, 0, n_b, "greater") < limit), None)
+
+
 def noise_floor(values: Array, level: float = 0.95) -> tuple[float, Interval]:
     """How much two runs of one condition differ by their seeds alone.
 
@@ -111,27 +116,31 @@ def noise_floor(values: Array, level: float = 0.95) -> tuple[float, Interval]:
     return float(reach), interval(values[:half] - values[half : 2 * half], level)
 
 
-def seeds_for_width(sd: float, margin: float, level: float, most: int = 1000) -> int | None:
-    """The fewest seeds (at least 3) whose interval reaches no further than `margin` either way."""
-    n = np.arange(FEWEST, most + 1)
-    enough = stats.t.ppf((1 + level) / 2, n - 1) * sd / np.sqrt(n) <= margin
-    return int(n[enough.argmax()]) if enough.any() else None
+def power_of(
+    effect: float, sd: float, n: Any, level: float, low: float, high: float = np.inf
+) -> Array:
+    """How often a t interval at `level` lies wholly between two bounds, for each n.
 
+    Exact for normal values: given the estimated standard deviation, the interval's half-width h is
+    known and the mean is normal, so the chance is that of a mean between low + h and high - h. It
+    is averaged over the estimate's chi distribution.
 
-def seeds_for_power(
-    sd: float, margin: float, level: float, power: float = 0.8, most: int = 1000
-) -> int | None:
-    """The fewest seeds that call a true difference of `margin` with probability `power`.
-
-    From the noncentral t distribution: the interval at `level` has to leave 0 out.
+    Args:
+        effect: the true mean of the values.
+        sd: their true standard deviation.
+        n: one or many numbers of seeds, 3 or more.
+        level: of the two-sided interval.
+        low: its lower end must be above this.
+        high: its upper end must be below this.
     """
-    if sd == 0:
-        return FEWEST
-    n = np.arange(FEWEST, most + 1)
-    critical = stats.t.ppf((1 + level) / 2, n - 1)
-    # the other tail adds less than 1 - level; for large noncentrality scipy's cdf there is NaN
-    reached = stats.nct.sf(critical, n - 1, np.minimum(margin / sd * np.sqrt(n), 30)) >= power
-    return int(n[reached.argmax()]) if reached.any() else None
+    n = np.atleast_1d(np.asarray(n, float))[:, None]
+    nodes, weights = np.polynomial.legendre.leggauss(200)
+    error = max(sd, 1e-12) / np.sqrt(n)
+    estimate = np.sqrt(stats.chi2.ppf((nodes + 1) / 2, n - 1) / (n - 1))
+    half = stats.t.ppf((1 + level) / 2, n - 1) * error * estimate
+    above = stats.norm.cdf((high - half - effect) / error)
+    below = stats.norm.cdf((low + half - effect) / error)
+    return np.asarray(np.maximum(above - below, 0) @ weights / 2)
 
 
 def cautious_sd(sd: float, n: int, confidence: float = 0.8) -> float:

@@ -28,8 +28,8 @@ class Judged:
             the other half; None with too few.
         steps: steps to the baseline's loss; None without runs of several lengths.
         verdicts: on the study's claims.
-        margin: the difference that seeds are planned for, in nats per character, if one was given.
-        planned: the seeds that this takes.
+        planned: how likely the verdicts are with these seeds and with more; None without claims
+            and without a margin.
     """
 
     study: Study
@@ -40,7 +40,6 @@ class Judged:
     floor: tuple[str, float, Interval] | None
     steps: pd.DataFrame | None
     verdicts: list[Verdict]
-    margin: float | None
     planned: pd.DataFrame | None
 
 
@@ -63,6 +62,5 @@ def judge(study: Study, margin: float | None = None) -> Judged:
         floor=floor_of(study),
         steps=steps_table(study),
         verdicts=judge_claims(study, claims, unjudged),
-        margin=margin,
-        planned=None if margin is None else plan(study, claims, margin, level),
+        planned=plan(study, claims, margin, level),
     )

@@ -20,6 +20,7 @@ from report.curves import (
 from report.failures import ERROR, NON_FINITE
 from report.group import Study
 from report.intervals import FEWEST, interval
+from report.measures import family
 from report.style import Drawn, Look, around, canvas, finish, name_lines
 
 MOST = 8  # figures: a page is no archive
@@ -130,8 +131,3 @@ def words(name: str) -> str:
     what = family(name).removeprefix("probe/")
     plain = FIRST.get(what, what.replace("_", " ").replace("/", ", "))
     return plain[:1].upper() + plain[1:]
-
-
-def family(name: str) -> str:
-    """A probe's name without its layer."""
-    return re.sub(r"[/._-]?\d+$", "", name)

@@ -91,7 +91,7 @@ def failing_tests(judged: Judged) -> list[str]:
     study, tests = judged.study, []
     for condition, p in judged.summary.p_failing.dropna().items():
         base = study.baselines[condition]
-        (a, n_a), (b, n_b) = (training_failures(study, str(name)) for name in (condition, base))
+        (a, n_a), (b, n_b) = (training_failures(study.of(str(name))) for name in (condition, base))
         tests.append(f"{condition} {a} of {n_a} against {base} {b} of {n_b}, p = {p:.2g}")
     return tests
 

@@ -11,8 +11,9 @@ from report.intervals import basin_width, lr_sensitivity
 
 NEIGHBOUR = 1.5  # rates closer than this are a factor of sqrt 2 apart
 TUNING_ONLY = "there are only tuning runs"
-ONE_RATE = "all norms ran at one learning rate"
-NOT_AT_BEST = "not every norm ran at the best learning rate that was found for it"
+FEWEST_RATES = 3  # for a sensitivity
+ONE_RATE = "all conditions ran at one learning rate"
+NOT_AT_BEST = "not every condition ran at the best learning rate that was found for it"
 
 
 @dataclass(frozen=True)
@@ -115,7 +116,7 @@ def why_unjudged(study: Study, tuned: list[Tuned]) -> str:
     """Why these runs cannot rank the norms or judge a claim; "" if they can."""
     if study.reported.empty:
         return TUNING_ONLY
-    if len(study.norms) < 2:
+    if len(study.conditions) < 2:
         return ""
     searched = {entry.condition for entry in tuned}
     if searched >= set(study.conditions) and not any(entry.off_best for entry in tuned):

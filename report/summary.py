@@ -94,16 +94,15 @@ def failing(study: Study, condition: str, base: str | None) -> float:
     """
     if base is None:
         return np.nan
-    counts = [training_failures(study, name) for name in (condition, base)]
+    counts = [training_failures(study.of(name)) for name in (condition, base)]
     if not any(failed for failed, _ in counts) or not all(trained for _, trained in counts):
         return np.nan
     return fisher(*counts[0], *counts[1], "two-sided")
 
 
-def training_failures(study: Study, condition: str) -> tuple[int, int]:
-    """How many of a condition's runs failed in training, and of how many."""
-    kinds = study.of(condition).failure
-    return int(kinds.isin(OF_TRAINING).sum()), int((kinds != "error").sum())
+def training_failures(runs: pd.DataFrame) -> tuple[int, int]:
+    """How many of some runs failed in training, and of how many."""
+    return int(runs.failure.isin(OF_TRAINING).sum()), int((runs.failure != "error").sum())
 
 
 def evaluations(study: Study, run: str) -> "pd.Series[float]":

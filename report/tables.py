@@ -193,16 +193,14 @@ def plan(judged: Judged) -> Table | None:
     rows = []
     for name, row in judged.planned.iterrows():
         known = pd.notna(row.sd)
-        found = [row[column] for column in ("width", "power", "cautious")]
-        numbers = (
-            ["over 1000" if pd.isna(n) else f"{n:.0f}" for n in found] if known else 3 * [NOTHING]
-        )
-        cells = [f"{row.n:.0f}", number(row["mean"], sign=True), number(row.sd), number(row.reach)]
-        rows.append([str(name), *cells, *numbers, row.reason])
-    margin = f"{judged.margin:g}"
-    columns = ["contrast", "n", "found", "SD", "± now", f"seeds for ±{margin}"]
-    columns += ["seeds for 80 %", "cautious", ""]
+        seeds = [NOTHING if pd.isna(n) else f"{n:.0f}" for n in (row.seeds, row.cautious)]
+        power = NOTHING if pd.isna(row.power) else percent(round(row.power, 2))
+        effect = f"{number(row.effect, sign=True)} ({row['from']})" if known else NOTHING
+        found = [number(row["mean"], sign=True), number(row.sd), number(row.reach)]
+        rows.append([str(name), f"{row.n:.0f}", *found, effect, power, *seeds, row.reason])
+    columns = ["contrast", "n", "found", "SD", f"± now ({percent(judged.level)})", "true effect"]
+    columns += ["power now", "seeds for 80 %", "cautious", ""]
     if not any(row[-1] for row in rows):
         columns = columns[:-1]
         rows = [row[:-1] for row in rows]
-    return Table("plan", f"Seeds for a margin of {margin}", columns, rows, [8])
+    return Table("plan", "Seeds for a verdict", columns, rows, [9])

@@ -109,7 +109,7 @@ def small(script: str, words: list[str]) -> list[str]:
     shrunk = [re.sub(r"^(seed=1),2,3$", r"\1", word) for word in shrunk]
     shrunk = [word.replace("data.batch_size=1,4,16,64", "data.batch_size=4,8") for word in shrunk]
     shrunk = [word.replace("glob(*)", "glob(*layernorm)") for word in shrunk]
-    if {"experiment=tune", "experiment=norms", "experiment=warmup"} & set(words):
+    if {"experiment=tune", "experiment=norms"} & set(words):
         more = [*more, *TUNING, *ONE_CONDITION]
         shrunk = [word for word in shrunk if key_of(word) != "norm"]
     given = {key_of(word) for word in shrunk}

@@ -3,7 +3,11 @@
 import json
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
+import pandas as pd
+
+from report.compare import compare
 from report.conditions import flat_config, label, swept_keys
 from report.read import Runs, read_runs
 from tests.report.conftest import config_of, judged_of
@@ -65,3 +69,17 @@ def test_an_option_that_a_norm_does_not_have_is_no_part_of_its_name(
         "batchnorm momentum=0.1",
         "batchnorm momentum=None",
     }
+
+
+def test_values_are_compared_typed_however_they_were_written(
+    tmp_path: Path, write_run: Write
+) -> None:
+    """Sweep A leaves dropout at 0.0, sweep B sets it to 0: two conditions of six, not four."""
+    for i, norm in enumerate(("layernorm", "none")):
+        for seed in range(1, 7):
+            sweep, zero = ("A", 0.0) if seed < 4 else ("B", 0)
+            how: dict[str, Any] = dict(model__dropout=zero, optimizer__eps="1e-8" if i else 1e-8)
+            write_run(tmp_path / sweep / f"{norm}{seed}", norm, seed, **how)
+    compare([tmp_path / "A", tmp_path / "B"], out=tmp_path / "out")
+    summary = pd.read_csv(tmp_path / "out/summary.csv", index_col="condition")
+    assert summary.n.to_dict() == {"layernorm": 6, "none": 6}

@@ -4,7 +4,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from report.failures import bad_evaluations, failure, spiked
+from report.failures import LEARNED, SHARE, bad_evaluations, failure, spiked
 from tests.report.conftest import ENTROPY, START
 
 
@@ -53,3 +53,13 @@ def test_a_spike_that_came_down_is_a_spike_and_no_failure() -> None:
 def test_evaluations_are_judged_by_the_training_loss_before_them() -> None:
     assert bad_evaluations(curves_of([1, 1, 1, 4, 1, 1]), START).tolist() == [False, True, False]
     assert len(bad_evaluations(pd.DataFrame(), START)) == 0
+
+
+def test_a_text_of_low_entropy_is_judged_by_a_share_of_it() -> None:
+    """At an entropy of 0.08 a loss of 0.01 has learned; at 3.3 both rules want 0.1 nats."""
+    low = result_of(0.01) | {"unigram_entropy": 0.08}
+    assert failure(low, curves_of([0.05] * 12)) == ""
+    assert failure(low | {"val_final": 0.0777}, curves_of([0.05] * 12)) == "failed to learn"
+    assert SHARE * 3.3 == pytest.approx(LEARNED, abs=0.002)
+    high = result_of(4.89) | {"unigram_entropy": 5.0}
+    assert failure(high, curves_of([3.3] * 12)) == ""

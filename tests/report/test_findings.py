@@ -21,7 +21,7 @@ def test_norms_that_ran_beside_their_best_rate_are_not_shown_as_at_their_own(
     tune(tmp_path, write_run, "none", ran_at=4e-3)
     judged = judged_of(tmp_path)
     assert "none did not run at the best rate that was found" in " ".join(findings(judged))
-    assert "not every norm ran at the best" in judged.unjudged
+    assert "not every condition ran at the best" in judged.unjudged
     assert tuning_command(judged).startswith("python train.py experiment=tune")
 
 
@@ -58,12 +58,14 @@ def test_different_rates_without_the_runs_that_chose_them_prove_nothing(
     assert judged.unjudged
 
 
-def test_one_norm_alone_is_not_told_to_tune(tmp_path: Path, write_run: Write) -> None:
+def test_placements_of_one_norm_at_one_rate_are_no_more_ranked_than_norms(
+    tmp_path: Path, write_run: Write
+) -> None:
     for placement in ("pre", "post"):
         write_run(tmp_path / placement, model__placement=placement)
     judged = judged_of(tmp_path)
-    assert findings(judged) == ["These runs are of one norm, in 2 conditions."]
-    assert tuning_command(judged) == ""
+    assert findings(judged)[0] == "Both conditions ran at one learning rate, 0.003."
+    assert tuning_command(judged)
 
 
 def test_tuning_runs_alone_compare_nothing(tmp_path: Path, write_run: Write) -> None:

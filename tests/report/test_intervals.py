@@ -155,16 +155,33 @@ def test_the_noise_floor_is_that_of_two_runs() -> None:
     assert st.noise_floor(np.arange(6.0))[1].mean == -3
 
 
-def test_planned_seeds_have_the_width_and_the_power() -> None:
-    """An SD of 0.016 sees 0.04 at 3 seeds and 0.02 at 5; the power by simulation."""
-    assert st.seeds_for_width(0.016, 0.04, 0.95) == 3
-    assert st.seeds_for_width(0.016, 0.02, 0.95) == 5
-    assert st.seeds_for_width(1.0, 1e-6, 0.95) is None
-    n = st.seeds_for_power(1.0, 1.0, 0.95)
-    assert n == 10
-    values = np.random.default_rng(1).normal(1.0, 1.0, (SWEEPS, n))
-    assert np.mean(st.interval(values).p < 0.05) == pytest.approx(0.80, abs=0.02)
-    assert st.seeds_for_power(0.0, 1.0, 0.95) == st.seeds_for_power(1e-9, 1.0, 0.95) == 3
+@pytest.mark.parametrize("count", [4000, pytest.param(SWEEPS, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("n", [3, 5, 12])
+def test_the_power_of_a_verdict_is_how_often_it_is_given(n: int, count: int) -> None:
+    """`less`, `equal` and refuted, at Bonferroni levels, by the rule of report/verdicts.py."""
+    rng = np.random.default_rng(1)
+    for level, effect, low, high in (
+        *((1 - 0.05 / k, -0.06, -math.inf, -0.02) for k in (1, 3)),
+        *((1 - 0.05 / k, 0.0, -0.04, 0.04) for k in (1, 3)),
+        (0.95, 0.02, -0.02, math.inf),
+    ):
+        found = st.interval(rng.normal(effect, 0.02, (count, n)), level)
+        share = np.mean((found.low > low) & (found.high < high))
+        assert st.power_of(effect, 0.02, n, level, low, high) == pytest.approx(share, abs=0.02)
+
+
+def test_power_against_0_is_that_of_the_noncentral_t() -> None:
+    """An independent reference: the probability that t is beyond its critical value."""
+    n = np.array([3, 10, 40])
+    wanted = stats.nct.sf(stats.t.ppf(0.975, n - 1), n - 1, np.sqrt(n))
+    assert st.power_of(1.0, 1.0, n, 0.95, 0.0) == pytest.approx(wanted, abs=1e-3)
+    assert st.power_of(1.0, 0.0, 3, 0.95, 0.0) == pytest.approx(1)
+
+
+def test_the_fewest_failures_that_could_decide() -> None:
+    """Against 0 of 6 by hand: 5 of 6 has p = 6 / 792 = 0.0076, 4 of 6 has 15 / 495 = 0.030."""
+    assert st.fewest_failures(6, 6, 0.025) == 5
+    assert st.fewest_failures(3, 3, 0.025) is None  # 1 / 20
 
 
 def test_a_cautious_standard_deviation_is_an_upper_limit() -> None:
