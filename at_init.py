@@ -7,13 +7,14 @@ model/propagation.py says what is measured. Other overrides of train.py hold for
 
 import csv
 import logging
-import os
 import re
 import sys
 from collections.abc import Iterator
 from itertools import product
 from pathlib import Path
 from typing import Any
+
+sys.path.insert(0, str(Path(__file__).resolve().parent))  # before any other package `data`
 
 import hydra
 from hydra.core.hydra_config import HydraConfig
@@ -23,6 +24,7 @@ from omegaconf import DictConfig
 from run.configuration import make_path_absolute
 from run.errors import MISTAKES, one_line
 from run.files import replace_file
+from run.program import CONFIGS, start
 from sweep.initial_nets import ANY, configurations, placements_of
 
 COLUMNS = ("init", "placement", "norm", "n_layer", "seed", "layer", "quantity", "value")
@@ -78,7 +80,7 @@ def rows(norm: str, config: DictConfig, data: Any) -> Iterator[tuple[Any, ...]]:
                 yield init, placement, norm, depth, seed, *seen
 
 
-@hydra.main(version_base="1.3", config_path="configs", config_name="at_init")
+@hydra.main(version_base="1.3", config_path=CONFIGS, config_name="at_init")
 def main(cfg: DictConfig) -> None:
     """Measure in the folder that Hydra made; a mistake is one line."""
     at = HydraConfig.get()
@@ -91,10 +93,6 @@ def main(cfg: DictConfig) -> None:
 
 
 if __name__ == "__main__":
-    os.environ.setdefault("HYDRA_FULL_ERROR", "1")  # else Hydra prints a traceback itself
     if {"-m", "--multirun"} & set(sys.argv):
         sys.exit("error: at_init.py measures a grid in one job, norms=[a,b]; leave -m out")
-    try:
-        main()
-    except MISTAKES as error:
-        sys.exit(f"error: {one_line(error)}")
+    start(main)

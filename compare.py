@@ -7,15 +7,17 @@ folder, or into the folder that --out names. A sweep makes the same report by it
 """
 
 import argparse
-import os
 import sys
+from pathlib import Path
 
-from run.errors import one_line
+sys.path.insert(0, str(Path(__file__).resolve().parent))  # before any other package `report`
+
+from run.program import start
 
 
 def main() -> None:
-    """Parse, compare, print; a mistake is one line and exit code 1."""
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    """Parse, compare, print."""
+    parser = argparse.ArgumentParser(description="Compare the runs of one or more sweeps.")
     parser.add_argument("folders", nargs="+", metavar="FOLDER", help="the folder of a sweep or run")
     parser.add_argument(
         "--baseline",
@@ -34,14 +36,9 @@ def main() -> None:
     arguments = parser.parse_args()
     from report.compare import compare  # after --help: pandas and matplotlib take a second
 
-    try:
-        text = compare(arguments.folders, arguments.baseline, arguments.plan, arguments.out)
-        print(text, flush=True)
-    except BrokenPipeError:  # `| head` has read enough
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-    except (ValueError, OSError) as error:
-        sys.exit(f"error: {one_line(error)}")
+    text = compare(arguments.folders, arguments.baseline, arguments.plan, arguments.out)
+    print(text, flush=True)
 
 
 if __name__ == "__main__":
-    main()
+    start(main)

@@ -10,13 +10,15 @@ import sys
 from pathlib import Path
 from typing import Any
 
+sys.path.insert(0, str(Path(__file__).resolve().parent))  # before any other package `data`
+
 from run.configuration import read_stored
-from run.errors import one_line
+from run.program import start
 
 
 def parse_arguments() -> argparse.Namespace:
     """The command line, with its limits."""
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser = argparse.ArgumentParser(description="Write text with a trained run.")
     parser.add_argument("folder", type=Path, help="a run folder, as train.py printed it")
     parser.add_argument(
         "--prompt", default="", help="the text to continue (default: the start of a line)"
@@ -71,9 +73,4 @@ def sample(arguments: argparse.Namespace) -> str:
 
 
 if __name__ == "__main__":
-    try:
-        print(sample(parse_arguments()))
-    except BrokenPipeError:  # ... | head
-        sys.stderr.close()
-    except (ValueError, OSError) as error:
-        sys.exit(f"error: {one_line(error)}")
+    start(lambda: print(sample(parse_arguments()), flush=True))

@@ -5,10 +5,10 @@ A sweep: `python train.py -m norm=layernorm,batchnorm,none seed=1,2,3`.
 
 import logging
 import math
-import os
 import sys
-from concurrent.futures import BrokenExecutor
 from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).resolve().parent))  # before any other package `data`
 
 import hydra
 from hydra.core.hydra_config import HydraConfig
@@ -19,6 +19,8 @@ from omegaconf import DictConfig, OmegaConf
 from run.configuration import make_path_absolute, stored_form
 from run.errors import MISTAKES, Refused, one_line
 from run.folder import write_start
+from run.lock import locked
+from run.program import CONFIGS, start
 from run.result import close, close_failed, identity
 from run.resume import check_resumable, resume_arguments, without_resume
 from sweep.starts import earlier_loss
@@ -69,15 +71,16 @@ def train(cfg: DictConfig, folder: Path, overrides: list[str]) -> float:
     return checkpoint.val_best
 
 
-@hydra.main(version_base="1.3", config_path="configs", config_name="train")
+@hydra.main(version_base="1.3", config_path=CONFIGS, config_name="train")
 def job(cfg: DictConfig) -> float:
     """Run one job of Hydra's. After a failure a sweep continues, after a refusal it ends."""
     at = HydraConfig.get()
     folder, overrides = Path(at.runtime.output_dir), without_resume(at.overrides.task)
     try:
-        make_path_absolute(cfg, at.runtime.cwd)
-        loss = earlier_loss(cfg, folder) if at.mode == RunMode.MULTIRUN else None
-        return train(cfg, folder, overrides) if loss is None else loss
+        with locked(folder):
+            make_path_absolute(cfg, at.runtime.cwd)
+            loss = earlier_loss(cfg, folder) if at.mode == RunMode.MULTIRUN else None
+            return train(cfg, folder, overrides) if loss is None else loss
     except Exception as error:
         close_failed(folder, cfg, overrides, error)
         if at.mode == RunMode.MULTIRUN and not isinstance(error, Refused):
@@ -88,12 +91,7 @@ def job(cfg: DictConfig) -> float:
 
 
 if __name__ == "__main__":
-    os.environ.setdefault("HYDRA_FULL_ERROR", "1")  # else Hydra prints a traceback itself
     if "experiment=at_init" in sys.argv:
         print("error: experiment=at_init is a program now: python at_init.py", file=sys.stderr)
         sys.exit(2)
-    try:
-        sys.argv[1:] = resume_arguments(sys.argv[1:])
-        job()
-    except (*MISTAKES, BrokenExecutor) as error:  # joblib's, when a worker was killed
-        sys.exit(f"error: {one_line(error)}")
+    start(job, resume_arguments)

@@ -146,8 +146,6 @@ class LitGPT(pl.LightningModule):
         Raises:
             FloatingPointError: it is not finite.
         """
-        if self.trainer.sanity_checking:
-            return
         self.loss_val = self._sum / self._count
         if not math.isfinite(self.loss_val):
             raise FloatingPointError(

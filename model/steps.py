@@ -21,10 +21,9 @@ def evaluation_due(trainer: pl.Trainer, times: int, steps: int) -> bool:
     """Whether this evaluation is one of about `times` in each `steps` steps, or the last one.
 
     It is the first evaluation at or after a multiple of steps / times. This depends on the step
-    alone, so a resumed run chooses the same evaluations. Lightning's sanity check is never due.
+    alone, so a resumed run chooses the same evaluations.
     """
     assert isinstance(trainer.val_check_interval, int)
     step = trainer.global_step
     before = step - trainer.val_check_interval // trainer.accumulate_grad_batches
-    chosen = step == trainer.max_steps or step * times // steps > before * times // steps
-    return chosen and not trainer.sanity_checking
+    return step == trainer.max_steps or step * times // steps > before * times // steps

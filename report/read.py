@@ -142,8 +142,8 @@ def read_outcome(folder: Path) -> tuple[dict[str, Any], str]:
         status = result["status"]
     except (ValueError, KeyError, TypeError):
         return {}, "result.json is not readable"
-    if status == "interrupted":
-        return {}, "unfinished (interrupted)"
+    if status in ("interrupted", "stopped_early"):
+        return {}, f"unfinished ({status.replace('_', ' ')})"
     if status not in ("finished", "diverged", "failed"):
         return {}, f"unknown status {status}"
     if not result.get("config") and (folder / ".hydra/config.yaml").exists():

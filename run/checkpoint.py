@@ -37,8 +37,6 @@ class Checkpoint(pl.Callback):
 
     def on_validation_end(self, trainer: pl.Trainer, lit: Any) -> None:
         """Keep the state after an evaluation."""
-        if trainer.sanity_checking:
-            return
         loss = float(lit.loss_val)
         if loss < self.val_best:
             self.val_best = loss

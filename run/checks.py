@@ -13,6 +13,7 @@ from hydra.utils import instantiate
 
 from model.gpt import GPT
 from run.errors import Refused
+from run.trainer_options import check_trainer
 
 WHOLE = {  # key: the least whole number it may be
     "seed": -math.inf,
@@ -43,8 +44,6 @@ OPTIONAL = {  # these may also be null, or missing: another optimizer has other 
     "optimizer.lr": 0,
     "optimizer.weight_decay": 0,
 }
-OURS = ("callbacks", "logger", "plugins", "val_check_interval", "gradient_clip_algorithm")
-
 SITES = [name for name in inspect.signature(GPT).parameters if name.endswith("_norm")]
 WORDS = {bool: "true or false", int: "a whole number", float: "a number", str: "text"}
 WORDS[NoneType] = "null"
@@ -73,10 +72,7 @@ def check(cfg: Any, folder: Path) -> None:
             raise ValueError(f"model.{key} must be true or false, got {cfg.model[key]}")
     check_norms(cfg)
     trainer = cfg.trainer
-    if taken := [key for key in OURS if key in trainer]:
-        raise ValueError(f"trainer.{taken[0]} is set by train.py; leave it out")
-    if trainer.devices != 1:
-        raise ValueError(f"trainer.devices={trainer.devices}: a run uses 1 device")
+    check_trainer(trainer)
     if str(trainer.precision) in ("16", "16-mixed") and cfg.optimizer.get("fused"):
         raise ValueError(  # it would clip gradients that are still scaled
             "trainer.precision=16-mixed needs optimizer.fused=false; or use bf16-mixed"

@@ -1,5 +1,6 @@
 """Files that are replaced in one piece: a reader, or a kill, never meets half of one."""
 
+import errno
 import os
 import re
 from collections.abc import Iterator
@@ -16,10 +17,19 @@ def replace_file(path: Path, mode: str = "wb") -> Iterator[IO[Any]]:
         with temporary.open(mode, encoding=None if "b" in mode else "utf-8") as file:
             yield file
             file.flush()
-            os.fsync(file.fileno())
+            sync(file)
         temporary.replace(path)
     finally:
         temporary.unlink(missing_ok=True)
+
+
+def sync(file: IO[Any]) -> None:
+    """Have the system write a file to the disk, where the file system can be asked to."""
+    try:
+        os.fsync(file.fileno())
+    except OSError as error:
+        if error.errno not in (errno.EINVAL, errno.ENOTSUP, errno.ENOSYS):
+            raise
 
 
 def remove_temporary(folder: Path) -> None:

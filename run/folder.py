@@ -10,6 +10,7 @@
     checkpoints/best.ckpt   the state at the lowest validation loss: sample.py writes with it
     sample.txt              text of the trained net
     result.json             what the run came to; a folder without it is unfinished
+    .lock                   held by the program that trains here
     train.log               the console's lines with their times, and the traceback of a failure
 
 One start of a run is a leg; a run that was resumed has several.

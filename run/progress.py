@@ -48,8 +48,6 @@ class Progress(TQDMProgressBar):
     def on_validation_end(self, trainer: pl.Trainer, lit: pl.LightningModule) -> None:
         """Report an evaluation."""
         super().on_validation_end(trainer, lit)
-        if trainer.sanity_checking:
-            return
         speed = self.clock.tokens / max(self.clock.seconds, 1e-9)
         per_step = self.clock.seconds / max(trainer.global_step, 1)
         left = (trainer.max_steps - trainer.global_step) * per_step

@@ -3,6 +3,7 @@
 import json
 import logging
 import math
+import os
 import platform
 import shlex
 import subprocess
@@ -49,21 +50,35 @@ def identity(config: dict[str, Any], overrides: list[str]) -> dict[str, Any]:
 
 def environment() -> dict[str, Any]:
     """Versions and commit: what else a number depends on."""
-    status = git("status", "--porcelain")
     return {
         "python": platform.python_version(),
         "torch": metadata.version("torch"),
         "lightning": metadata.version("lightning"),
-        "commit": git("rev-parse", "HEAD"),
-        "dirty": None if status is None else bool(status),
+        **commit(Path(__file__).resolve().parent.parent),
     }
 
 
-def git(*arguments: str) -> str | None:
-    """What git says of this repository; None without git, or outside a repository."""
-    command = ["git", "-C", str(Path(__file__).parent.parent), *arguments]
+def commit(root: Path) -> dict[str, Any]:
+    """The commit of the repository whose root this is, whether files differ; else why it is null.
+
+    A copy of normlab inside somebody's repository is not that repository's commit.
+    """
+    unknown = {"commit": None, "dirty": None}
+    top = git(root, "rev-parse", "--show-toplevel")
+    if top is None:
+        return unknown | {"no_commit": "there is no git, or this copy is in no repository"}
+    if Path(top).resolve() != root:
+        return unknown | {"no_commit": f"this copy lies inside another repository, {top}"}
+    changed = bool(git(root, "status", "--porcelain"))
+    return {"commit": git(root, "rev-parse", "HEAD"), "dirty": changed, "no_commit": None}
+
+
+def git(folder: Path, *arguments: str) -> str | None:
+    """What git says in a folder; None without git, or outside a repository."""
+    command = ["git", "-C", str(folder), *arguments]
+    surroundings = {k: v for k, v in os.environ.items() if not k.startswith("GIT_")}  # of a hook
     try:
-        done = subprocess.run(command, capture_output=True, text=True)
+        done = subprocess.run(command, capture_output=True, text=True, env=surroundings)
     except OSError:
         return None
     return done.stdout.strip() if done.returncode == 0 else None
@@ -71,8 +86,8 @@ def git(*arguments: str) -> str | None:
 
 def close(folder: Path, config: dict[str, Any], result: dict[str, Any]) -> None:
     """End a run that has trained: finished, diverged or interrupted."""
-    write_result(folder, result)
     tensorboard.write_row(folder, config, result)
+    write_result(folder, result)  # last, since it says that all is there
     logging.getLogger("normlab").info(closing_block(result, folder))
 
 
@@ -81,8 +96,10 @@ def close_failed(folder: Path, cfg: Any, overrides: list[str], error: Exception)
 
     The traceback goes to train.log. A result that is there stays, unless it is a failure as well.
     """
+    if isinstance(error, Refused):
+        return
     logging.getLogger("file").error("failed", exc_info=error)
-    if isinstance(error, Refused) or read_result(folder).get("status", "failed") != "failed":
+    if read_result(folder).get("status", "failed") != "failed":
         return
     result = {
         "status": "failed",
@@ -92,8 +109,8 @@ def close_failed(folder: Path, cfg: Any, overrides: list[str], error: Exception)
         "overrides": overrides,
         **environment(),
     }
-    write_result(folder, result)
     tensorboard.write_row(folder, cfg, result)
+    write_result(folder, result)
 
 
 def closing_block(result: dict[str, Any], folder: Path) -> str:

@@ -1,19 +1,21 @@
-"""Stopping a run by Ctrl+C or SIGTERM without losing a step."""
+"""Stopping a run by Ctrl+C, SIGTERM or a like signal without losing a step."""
 
 import os
 import signal
 import sys
 import threading
+from contextlib import suppress
 from types import FrameType
 from typing import Any
 
 import lightning.pytorch as pl
 
 from model.steps import completes_step
+from run.stopping import heard, listen
 
 
 class StopOnSignal(pl.Callback):
-    """Lets SIGINT and SIGTERM end training after the optimizer step and a due evaluation.
+    """Lets a signal to stop end training after the optimizer step and a due evaluation.
 
     While training, the handler only notes the signal. It is handed to Lightning when a step is
     complete, so that no accumulation is cut short; Lightning then evaluates if that is due and
@@ -25,12 +27,12 @@ class StopOnSignal(pl.Callback):
         self.training = False
         self.pid = os.getpid()
         self.lightning: Any = None
+        self.heard = heard()
         self._listen()
 
     def _listen(self) -> None:
         if threading.current_thread() is threading.main_thread():
-            signal.signal(signal.SIGINT, self.handle)
-            signal.signal(signal.SIGTERM, self.handle)
+            listen(self.handle, self.heard)
 
     def handle(self, signum: int, frame: FrameType | None) -> None:
         """Note the first signal while training, exit otherwise."""
@@ -43,8 +45,9 @@ class StopOnSignal(pl.Callback):
             sys.exit(128 + signum)
         else:
             self.received = signum
-            # not by print, which this may have interrupted
-            os.write(2, b"stopping after this step, once it is saved\n")
+            with suppress(OSError):  # the terminal may be gone
+                # not by print, which this may have interrupted
+                os.write(2, b"stopping after this step, once it is saved\n")
 
     def leave_if_received(self) -> None:
         """Exit with 128 + n after signal n: a stopped run is not a success, and ends a sweep."""

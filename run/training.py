@@ -9,12 +9,14 @@ from typing import Any
 import lightning.pytorch as pl
 import torch
 from hydra.utils import instantiate
+from lightning.fabric.plugins.environments.lightning import LightningEnvironment
 from lightning.pytorch.utilities.exceptions import SIGTERMException
 
 from model.probes.batch_statistics import final_readings
 from model.probes.causality import is_causal
 from run.checkpoint import AtomicCheckpointIO, Checkpoint
 from run.clock import Clock
+from run.environment import without_managers
 from run.loggers import loggers
 from run.progress import Progress
 from run.signals import StopOnSignal
@@ -27,45 +29,57 @@ def build_trainer(
     stop = StopOnSignal()
     clock = Clock()
     checkpoint = Checkpoint(folder / "checkpoints")
-    trainer = instantiate(
-        cfg.trainer,
-        val_check_interval=cfg.eval_every * cfg.trainer.accumulate_grad_batches,
-        callbacks=[stop, checkpoint, clock, Progress(clock), *probes.values()],
-        logger=loggers(folder, cfg.resume),
-        plugins=[AtomicCheckpointIO()],
-    )
+    with without_managers():
+        trainer = instantiate(
+            cfg.trainer,
+            val_check_interval=cfg.eval_every * cfg.trainer.accumulate_grad_batches,
+            callbacks=[stop, checkpoint, clock, Progress(clock), *probes.values()],
+            logger=loggers(folder, cfg.resume),
+            plugins=[AtomicCheckpointIO(), LightningEnvironment()],
+            default_root_dir=folder,  # Lightning resumes from what a cluster left there
+        )
     return trainer, stop, clock, checkpoint
 
 
 def fit(
     trainer: pl.Trainer, lit: Any, data: Any, resume: str | None, stop: StopOnSignal
 ) -> dict[str, Any]:
-    """Train; `status` is finished, diverged or interrupted, `error` why. Other exceptions pass."""
+    """Train; `status` says how that ended, `error` why. Other exceptions pass.
+
+    It is finished only if all steps are done, else diverged, interrupted or stopped_early.
+    """
     try:
-        trainer.fit(lit, datamodule=data, ckpt_path=resume, weights_only=True)
+        with without_managers():
+            trainer.fit(lit, datamodule=data, ckpt_path=resume, weights_only=True)
     except FloatingPointError as error:
         return {"status": "diverged", "error": str(error)}
     except SIGTERMException:
         pass  # as noted in `stop`
-    if stop.received is None:
-        return {"status": "finished", "error": None}
-    name = signal.Signals(stop.received).name
-    return {"status": "interrupted", "error": f"stopped by {name}"}
+    if stop.received is not None:
+        name = signal.Signals(stop.received).name
+        return {"status": "interrupted", "error": f"stopped by {name}"}
+    if trainer.global_step < trainer.max_steps:  # by a callback of the user's
+        done = f"a callback ended it after {trainer.global_step} of {trainer.max_steps} steps"
+        return {"status": "stopped_early", "error": done}
+    return {"status": "finished", "error": None}
 
 
-def final_losses(lit: Any, data: Any, checkpoint: Checkpoint) -> dict[str, float]:
+def final_losses(lit: Any, data: Any, checkpoint: Checkpoint) -> dict[str, Any]:
     """Losses in eval mode at the last step, the whole splits read once; test also at the best step.
 
     With norms that have batch statistics also the validation loss read otherwise, and the leak.
-    Leaves the lit with the weights of the best step, which are those that sample.py uses.
+    Where the validation loss is not finite, the run has diverged. Leaves the lit with the weights
+    of the best step, which are those that sample.py uses.
     """
     lit.to(lit.trainer.strategy.root_device)
-    losses = {
+    losses: dict[str, Any] = {
         "val_final": lit.evaluate(data.whole(data.val)),
         "test_final": lit.evaluate(data.whole(data.test)),
         "train_final": lit.evaluate(data.spaced(data.train)),
         **final_readings(lit, data),
     }
+    if not math.isfinite(losses["val_final"]):
+        losses |= {"status": "diverged", "error": f"validation loss is {losses['val_final']}"}
     best = checkpoint.folder / "best.ckpt"
     if not best.exists():  # never evaluated
         return losses

@@ -5,7 +5,6 @@ Jobs may run in processes of their own (hydra/launcher=joblib); what they came t
 
 import logging
 import os
-import signal
 import sys
 import threading
 import time
@@ -20,18 +19,20 @@ from hydra.experimental.callback import Callback
 from hydra.types import RunMode
 from omegaconf import DictConfig, read_write
 
+from run.encoding import write_anywhere
 from run.errors import one_line
 from run.result import read_result
+from run.stopping import heard, listen
 from sweep import grid
+from sweep.folders import refuse_nested, without_result
 from sweep.starts import ENDED, hold, results
 
 log = logging.getLogger(__name__)
 
 
 def on_signals(leave: Callable[[int], None]) -> None:
-    """Call `leave` with 128 + n on SIGINT and SIGTERM. Training has a handler of its own."""
-    for number in (signal.SIGINT, signal.SIGTERM):
-        signal.signal(number, lambda received, frame: leave(128 + received))
+    """Call `leave` with 128 + n on a signal to stop. Training has a handler of its own."""
+    listen(lambda received, frame: leave(128 + received), heard())
 
 
 @cache
@@ -80,7 +81,9 @@ class Sweep(Callback):
         hold(self.folder)
         jobs, self.total = grid.jobs_of(config)
         grid.refuse_unknown_options(config, jobs)
+        grid.refuse_settings_of_hydra(jobs)
         grid.name_placements(config, jobs)
+        refuse_nested(config, jobs)
         grid.refuse_other_jobs(self.folder, config, jobs)
         ended = sum(result["status"] in ENDED for result in results(self.folder))
         self.before = min(ended, self.total) if self.total else ended  # a longer list had more
@@ -114,6 +117,7 @@ class Sweep(Callback):
             root = logging.getLogger()
             root.handlers = [handler for handler in root.handlers if handler.name != "console"]
             if os.getpid() != self.pid:
+                write_anywhere()
                 end_with(self.pid)
 
     def on_job_end(self, config: DictConfig, job_return: JobReturn, **kwargs: Any) -> None:
@@ -152,7 +156,11 @@ class Sweep(Callback):
         for result in failed:
             overrides = " ".join(result["overrides"])
             log.error(f"{result['status']}: {overrides}: {result['error']}")
-        if failed or not compared:
+        jobs, total = grid.jobs_of(config)
+        missing = without_result(self.folder, config, jobs) if len(jobs) == total else []
+        for job in missing:
+            log.error(f"without a result: {job}")
+        if failed or missing or not compared:
             sys.exit(1)
 
     def compare(self, norms: list[str]) -> bool:

@@ -1,6 +1,7 @@
 """The jobs of a sweep before any of them runs: which there are, and what is refused."""
 
 from pathlib import Path
+from typing import Any
 
 from hydra._internal.core_plugins.basic_sweeper import BasicSweeper
 from hydra.core.global_hydra import GlobalHydra
@@ -69,6 +70,36 @@ def refuse_other_jobs(folder: Path, config: DictConfig, jobs: list[list[str]]) -
         make_path_absolute(job, config.hydra.runtime.cwd)
         refuse_changes(stored[str(number)], OmegaConf.to_container(job, resolve=True))
     HydraConfig.instance().cfg = before
+
+
+def refuse_settings_of_hydra(jobs: list[list[str]]) -> None:
+    """Refuse to sweep files that set something of Hydra's own, which holds for a whole sweep.
+
+    Raises:
+        ValueError: Hydra would ignore such settings, for instance what each experiment sweeps.
+    """
+    loader: Any = GlobalHydra.instance().config_loader()
+    repository = loader.repository
+    swept = {key: {o for job in jobs for o in job if key_of(o) == key} for key in keys_of(jobs)}
+    for key, choices in swept.items():
+        if len(choices) < 2 or not repository.group_exists(key):
+            continue
+        for choice in sorted(choices):
+            name = choice.partition("=")[2]
+            source = repository.load_config(f"{key}/{name}")
+            if source is None:  # Hydra names it itself
+                continue
+            groups = [str(getattr(entry, "group", "")) for entry in source.defaults_list or []]
+            if "hydra" in source.config or any(g.startswith("hydra/") for g in groups):
+                raise ValueError(
+                    f"{key}={name} sets what Hydra does with a whole sweep, so it cannot be one of "
+                    f"several; start one sweep per {key}"
+                )
+
+
+def keys_of(jobs: list[list[str]]) -> set[str]:
+    """Everything that the jobs set."""
+    return {key_of(override) for job in jobs for override in job}
 
 
 def refuse_unknown_options(config: DictConfig, jobs: list[list[str]]) -> None:

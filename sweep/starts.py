@@ -5,8 +5,6 @@ ended is not run again, any other is resumed, or started anew.
 """
 
 import math
-import os
-import sys
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -14,13 +12,9 @@ from typing import Any
 from omegaconf import DictConfig, OmegaConf
 
 from run.folder import tidy
+from run.lock import lock
 from run.result import read_result
 from run.resume import refuse_changes
-
-try:
-    import fcntl
-except ImportError:  # Windows
-    sys.exit("error: normlab runs on Linux and macOS only: it needs POSIX file locks and signals")
 
 ENDED = ("finished", "diverged")  # results; a job that ended so is not run again
 
@@ -30,17 +24,11 @@ def hold(folder: Path) -> int:
     """Keep other sweeps out of a folder until this process ends, however it ends.
 
     Raises:
-        ValueError: another sweep is running in it.
+        Refused: another sweep is running in it.
     """
-    handle = os.open(folder / ".lock", os.O_WRONLY | os.O_CREAT)
-    try:
-        fcntl.lockf(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)  # forked data.num_workers do not hold it
-    except BlockingIOError:
-        os.close(handle)
-        raise ValueError(
-            f"a sweep is running in {folder}; wait for it, or choose another hydra.sweep.dir"
-        ) from None
-    return handle
+    return lock(
+        folder, f"a sweep is running in {folder}; wait for it, or choose another hydra.sweep.dir"
+    )
 
 
 def earlier_loss(cfg: DictConfig, folder: Path) -> float | None:

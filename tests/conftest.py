@@ -25,6 +25,7 @@ from omegaconf import DictConfig, open_dict
 from model.probes import batch_statistics
 from run.overrides import key_of
 from run.resume import resume_arguments, without_resume
+from run.stopping import STOPPING
 from train import train
 
 # A run's end reads fewer batches than a user's: hundreds of runs are made here.
@@ -70,7 +71,7 @@ def compose_config() -> Iterator[Callable[..., DictConfig]]:
 @contextmanager
 def handlers_kept() -> Iterator[None]:
     """Put the handlers of signals back, which a run in this process sets."""
-    before = {n: signal.getsignal(n) for n in (signal.SIGINT, signal.SIGTERM)}
+    before = {n: signal.getsignal(n) for n in STOPPING}
     try:
         yield
     finally:
@@ -180,7 +181,7 @@ def forked(*arguments: str, cwd: Path) -> multiprocessing.Process:
     """
 
     def program() -> None:
-        for number in (signal.SIGINT, signal.SIGTERM):
+        for number in STOPPING:
             signal.signal(number, signal.SIG_DFL)
         handle = os.open(cwd / "console.txt", os.O_WRONLY | os.O_CREAT | os.O_APPEND)
         for stream in (1, 2):

@@ -96,7 +96,7 @@ def test_a_wrong_command_line_makes_nothing(
         (["data.path=empty.txt"], "has 0 of 0 characters, but one window needs 65"),
         (["data.path=long.txt", "data.batch_size=100000"], "data.batch_size=100000 is more than"),
         (["data.path=long.txt", "trainer.accelerator=abacus"], "abacus"),
-        (["data.path=long.txt", "trainer.devices=2"], "trainer.devices=2"),
+        (["data.path=long.txt", "trainer.devices=2"], "trainer.devices must stay 1, got 2"),
         (["data.path=long.txt", "trainer.precision=16-mixed"], "needs optimizer.fused=false"),
         (
             ["data.path=long.txt", "sample.top_k=0"],
@@ -113,7 +113,7 @@ def test_a_wrong_command_line_makes_nothing(
         (["data.path=long.txt", "seed=null"], "seed must be a whole number, got None"),
         (["data.path=long.txt", "model.embed_scale=nan"], "model.embed_scale must be a number"),
         (["data.path=long.txt", "trainer.gradient_clip_val=-1"], "must be a number of at least 0"),
-        (["data.path=long.txt", "+trainer.logger=false"], "trainer.logger is set by train.py"),
+        (["data.path=long.txt", "+trainer.logger=false"], "trainer.logger cannot be set here"),
         (["data.path=long.txt", "optimizer.lr=abc"], "optimizer.lr must be a number of at least 0"),
         (["data.path=long.txt", "scheduler.warmup=10"], "0 <= warmup < 1"),
         (

@@ -3,6 +3,7 @@
 import argparse
 import json
 import math
+import os
 import re
 from collections.abc import Callable
 from pathlib import Path
@@ -13,15 +14,16 @@ from omegaconf import DictConfig, OmegaConf
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
 import data.corpus
+from report.read import read_outcome
 from run.result import read_result
 from run.tensorboard import verbatim
 from sample import sample
-from tests.conftest import EXPERIMENTS, NORMS
+from tests.conftest import EXPERIMENTS, LOSSES, NORMS
 
 FIELDS = """status error norm placement seed overrides config steps tokens loss_initial val_best
     val_best_step val_final test_final test_best train_final seconds legs tokens_per_second params
     norm_params tokens_per_statistic unigram_entropy causal_in_training causal_at_end python torch
-    lightning device threads commit dirty corpus_sha256 started ended""".split()
+    lightning device threads commit dirty no_commit corpus_sha256 started ended""".split()
 READINGS = ["leak", "val_batch", "val_reestimated"]  # null without running statistics
 
 
@@ -209,10 +211,62 @@ def test_no_clipping_is_what_null_and_zero_mean(tmp_path: Path, run: Callable[..
     assert null["val_final"] == zero["val_final"] == huge["val_final"] < null["loss_initial"]
 
 
-def test_a_limit_on_time_stops_training_and_evaluates(
+def test_a_run_that_a_callback_ends_is_not_finished(
     tmp_path: Path, run: Callable[..., Path]
 ) -> None:
-    limit = ["+trainer.max_time=00:00:00:01", "trainer.max_steps=100000", "eval_every=100000"]
-    result = read_result(run(tmp_path / "run", *limit))
-    assert (result["status"], result["val_best_step"]) == ("finished", result["steps"])
+    timer = "+probes.callbacks.timer"
+    limit = [f"{timer}._target_=lightning.pytorch.callbacks.Timer", f"{timer}.duration=00:00:00:01"]
+    folder = run(tmp_path / "run", *limit, "trainer.max_steps=100000", "eval_every=100000")
+    result = read_result(folder)
+    assert result["status"] == "stopped_early"
     assert 0 < result["steps"] < 100000
+    assert result["val_final"] is None
+    assert "unfinished (stopped early)" in read_outcome(folder)[1]
+
+
+def test_finished_means_that_the_final_losses_are_finite(
+    tmp_path: Path, run: Callable[..., Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("data.datamodule.TextData.whole", lambda self, split: [])
+    result = read_result(run(tmp_path / "run", "trainer.max_steps=2"))
+    assert (result["status"], result["error"]) == ("diverged", "validation loss is nan")
+
+
+# where Lightning's Trainer would change what a step, an evaluation or the end of a run is
+OPTIONS = [
+    *("limit_train_batches=6", "limit_train_batches=0", "limit_val_batches=1", "max_time=00:00:01"),
+    *("fast_dev_run=true", "overfit_batches=1", "min_steps=3", "strategy=ddp", "num_nodes=2"),
+    *("inference_mode=false", "enable_progress_bar=false", "reload_dataloaders_every_n_epochs=1"),
+]
+
+
+@pytest.mark.parametrize("option", OPTIONS)
+def test_an_option_of_the_trainer_that_would_bend_a_run_is_refused(
+    option: str, tmp_path: Path, run: Callable[..., Path]
+) -> None:
+    with pytest.raises(ValueError, match=rf"^trainer.{option.partition('=')[0]} cannot be set"):
+        run(tmp_path / "run", f"+trainer.{option}")
+    assert not (tmp_path / "run").exists()
+
+
+@pytest.mark.parametrize("option", ["max_epochs=1", "num_sanity_val_steps=2", "devices=2"])
+def test_a_key_of_the_trainer_that_a_run_relies_on_stays(
+    option: str, tmp_path: Path, run: Callable[..., Path]
+) -> None:
+    with pytest.raises(ValueError, match=rf"^trainer.{option.partition('=')[0]} must stay"):
+        run(tmp_path / "run", f"trainer.{option}")
+
+
+def test_options_of_the_trainer_that_are_allowed_change_no_loss(
+    tmp_path: Path, run: Callable[..., Path]
+) -> None:
+    plain = read_result(run(tmp_path / "plain", "trainer.max_steps=4"))
+    options = [f"+trainer.{key}=true" for key in ("detect_anomaly", "benchmark", "deterministic")]
+    try:
+        other = read_result(run(tmp_path / "other", "trainer.max_steps=4", *options))
+    finally:
+        torch.use_deterministic_algorithms(False)
+        torch.backends.cudnn.benchmark = False
+        torch.autograd.set_detect_anomaly(False)
+        os.environ.pop("CUBLAS_WORKSPACE_CONFIG", None)
+    assert {key: other[key] for key in LOSSES} == {key: plain[key] for key in LOSSES}

@@ -29,7 +29,7 @@ class Causality(Probe):
 
     def on_validation_epoch_end(self, trainer: pl.Trainer, lit: Any) -> None:
         """Measure after the last step."""
-        if trainer.global_step == trainer.max_steps and not trainer.sanity_checking:
+        if trainer.global_step == trainer.max_steps:
             self.log_scores(trainer, lit)
 
     def log_scores(self, trainer: pl.Trainer, lit: LitGPT) -> None:

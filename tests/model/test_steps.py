@@ -14,7 +14,6 @@ def evaluations(every: int, accumulate: int, last: int, times: int, steps: int) 
         max_steps=last,
         val_check_interval=every * accumulate,
         accumulate_grad_batches=accumulate,
-        sanity_checking=False,
     )
     found = []
     for trainer.global_step in range(1, last + 1):
@@ -66,14 +65,3 @@ def test_the_first_evaluation_at_or_after_each_multiple_is_due_and_the_last(
 ) -> None:
     assert evaluations(4, accumulate, 9, times=1, steps=5) == [8, 9]
     assert evaluations(4, accumulate, 30, times=1, steps=10) == [12, 20, 30]
-
-
-def test_the_sanity_check_is_no_evaluation() -> None:
-    trainer: Any = SimpleNamespace(
-        global_step=9,
-        max_steps=9,
-        val_check_interval=1,
-        accumulate_grad_batches=1,
-        sanity_checking=True,
-    )
-    assert not evaluation_due(trainer, times=1, steps=1)

@@ -1,5 +1,7 @@
 """A file is replaced whole or not at all; what a killed process left is removed."""
 
+import errno
+import os
 from pathlib import Path
 
 import pytest
@@ -27,3 +29,15 @@ def test_only_temporary_files_are_removed(tmp_path: Path) -> None:
     remove_temporary(tmp_path)
     left = {str(p.relative_to(tmp_path)) for p in tmp_path.rglob("*") if p.is_file()}
     assert left == {".lock", "result.json", "a.1"}
+
+
+def test_a_file_system_without_fsync_is_no_error(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(handle: int) -> None:
+        raise OSError(errno.EINVAL, "Invalid argument")
+
+    monkeypatch.setattr(os, "fsync", refuse)
+    with replace_file(tmp_path / "result.json", "w") as file:
+        file.write("{}")
+    assert (tmp_path / "result.json").read_text() == "{}"

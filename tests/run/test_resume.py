@@ -77,7 +77,6 @@ def test_two_runs_with_one_seed_are_identical_and_another_seed_differs(
 @pytest.mark.parametrize(
     "other",
     [
-        "trainer.num_sanity_val_steps=2",
         "data.num_workers=2",
         "eval_every=3",
         "data.eval_batches=1",

@@ -31,7 +31,7 @@ def test_a_system_without_file_locks_is_refused_in_one_line(
 ) -> None:
     """As on Windows: there is no fcntl to import."""
     monkeypatch.setitem(sys.modules, "fcntl", None)
-    for name in [name for name in sys.modules if name.split(".")[0] == "sweep"]:
+    for name in [name for name in sys.modules if name.split(".")[0] in ("sweep", "run")]:
         monkeypatch.delitem(sys.modules, name)
     message = str(here("norm=none", cwd=tmp_path, program=program))
     assert message.startswith("error: normlab runs on Linux and macOS only")

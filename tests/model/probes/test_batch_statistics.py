@@ -166,7 +166,6 @@ def setting(net: nn.Module) -> tuple[Any, Any, dict[str, float]]:
         max_steps=9,
         accumulate_grad_batches=2,
         val_check_interval=8,
-        sanity_checking=False,
         datamodule=Data(),
         precision_plugin=SimpleNamespace(forward_context=nullcontext),
     )

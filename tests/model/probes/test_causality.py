@@ -119,7 +119,7 @@ def test_a_net_whose_logits_are_not_finite_is_neither_causal_nor_not() -> None:
 
 
 def test_the_score_is_logged_at_the_start_and_at_the_end_but_not_when_a_run_is_resumed() -> None:
-    trainer: Any = SimpleNamespace(global_step=0, max_steps=3, sanity_checking=False)
+    trainer: Any = SimpleNamespace(global_step=0, max_steps=3)
     trainer.datamodule = SimpleNamespace(windows=lambda: [BATCH])
     net = gpt(BatchNorm)
     logged: list[tuple[int, dict[str, float]]] = []
