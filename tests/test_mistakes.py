@@ -137,7 +137,7 @@ def test_an_invalid_configuration_stops_before_training_and_leaves_a_trace(
     assert read_result(folder)["status"] == "failed"
     assert "Traceback" in (folder / "train.log").read_text()
     left = {path.name for path in folder.iterdir() if path.suffix != ".hparams"}
-    assert left == {"train.log", "result.json"}
+    assert left == {".lock", "train.log", "result.json"}
 
 
 def test_available_norms_are_listed(program: Program) -> None:

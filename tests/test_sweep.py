@@ -180,6 +180,28 @@ def test_a_sweep_killed_ten_times_ends_as_an_undisturbed_one(
     assert not [path for path in tmp_path.rglob(".*.*") if path.is_file()]
 
 
+@pytest.mark.slow
+def test_every_way_to_start_python_starts_the_programs(tmp_path: Path, tiny_text: Path) -> None:
+    """Without docstrings, by a link, beside packages named as our folders are, in ASCII."""
+    for name in ("data", "model", "report", "run", "sweep"):
+        (tmp_path / "other" / name).mkdir(parents=True)
+        (tmp_path / "other" / name / "__init__.py").touch()
+    for name in ("train.py", "sample.py", "compare.py", "at_init.py"):
+        (tmp_path / name).symlink_to(ROOT / name)
+    where = {"PYTHONPATH": str(tmp_path / "other"), "PYTHONIOENCODING": "ascii"}
+    small = [*SMALL, f"data.path={tiny_text}", "trainer.max_steps=2"]
+    for program, *arguments in (
+        ["train.py", "-m", *small, "seed=1,2,3", "norm=layernorm,none", "hydra.sweep.dir=sw"],
+        ["sample.py", "sw/none-s1-3", "--max-new-tokens", "5"],
+        ["compare.py", "sw"],
+        ["at_init.py", "norms=[none]", "depths=[2]", "model=mini", f"data.path={tiny_text}"],
+    ):
+        command = [sys.executable, "-OO", "-P", program, *arguments]
+        done = subprocess.run(command, cwd=tmp_path, env=os.environ | where, capture_output=True)
+        assert done.returncode == 0, done.stderr
+        assert done.stdout.isascii()
+
+
 def test_make_help_lists_the_targets() -> None:
     shown = subprocess.run(["make", "help"], cwd=ROOT, capture_output=True, text=True, check=True)
     for target in ("train", "test", "check", "format", "lock", "clean"):

@@ -14,7 +14,13 @@ from run.lock import locked
 from tests.conftest import ROOT, here
 from tests.sweep.conftest import SMALL, contents
 
-HOLD = "import sys; from run.lock import *\nwith locked(Path(sys.argv[1])): print(1, flush=True); input()"
+HOLD = """
+import sys
+from run.lock import *
+with locked(Path(sys.argv[1])):
+    print(1, flush=True)
+    input()
+"""
 
 
 def test_a_run_that_another_program_is_training_is_refused_and_stays_as_it_is(

@@ -74,6 +74,7 @@ def test_a_copy_inside_another_repository_has_no_commit_and_says_why(tmp_path: P
     subprocess.run([*git, "commit", "-q", "--allow-empty", "-m", "theirs"], check=True)
     copy = tmp_path / "normlab"
     copy.mkdir()
+    (copy / "train.py").touch()
     found = commit(copy)
     assert (found["commit"], found["dirty"]) == (None, None)
     assert found["no_commit"] == f"this copy lies inside another repository, {tmp_path}"
