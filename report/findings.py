@@ -1,11 +1,14 @@
-"""The report's first sentences, and the command that tunes each norm's learning rate."""
+"""The first sentences, to be read aloud, and the command that tunes each learning rate."""
 
 import shlex
 from collections.abc import Iterable
 
+from report.claims import Claim
+from report.formatting import percent
 from report.judge import Judged
 from report.rates import NOT_AT_BEST, ONE_RATE, TUNING_ONLY
 
+NAMES, MARGIN = "{names}", Claim.margin  # nats per character
 CHOSEN_THERE = ("experiment", "optimizer.lr")  # by the tuning command itself
 
 
@@ -31,15 +34,51 @@ def findings(judged: Judged) -> list[str]:
 
 
 def at_their_own(judged: Judged) -> list[str]:
-    """Each norm at its best rate; where the search ended at an edge, that is said at once."""
-    found = [
-        "Each norm is shown at its own learning rate: the one with the lowest validation loss "
-        "among those that were tried."
+    """What the runs say of each condition at its best rate, and on what this rests."""
+    return [
+        *differences(judged),
+        "Each condition is shown at its own learning rate, chosen by the validation loss among "
+        f"those that were tried; what is said of differences rests on {percent(judged.level)} "
+        "intervals.",
     ]
-    at_edge = [entry.condition for entry in judged.tuned if entry.at_edge]
-    if at_edge:
-        found.append(f"For {', '.join(at_edge)} this is the lowest or the highest rate tried.")
-    return found
+
+
+def differences(judged: Judged) -> list[str]:
+    """Each condition against its baseline; those with the same answer share a sentence."""
+    answers: dict[str, list[str]] = {}
+    for condition in judged.study.conditions:
+        if base := judged.study.baselines[condition]:
+            answers.setdefault(answer(judged, condition, base), []).append(condition)
+    return [said.replace(NAMES, " and ".join(names)) for said, names in answers.items()]
+
+
+def answer(judged: Judged, condition: str, base: str) -> str:
+    """One condition's answer: larger than the margin, within it, or not to be told."""
+    study, row = judged.study, judged.summary.loc[condition]
+    for name in (condition, base):
+        if study.failed[name]:
+            n = len(study.of(name))
+            return f"{study.failed[name]} of {n} runs of {name} failed, so it has no difference."
+    edges = [entry.condition for entry in judged.tuned if entry.at_edge]
+    for name in (condition, base):
+        if name in edges:
+            return (
+                f"The best learning rate of {name} is the lowest or the highest that was tried, so "
+                "no difference to it is given."
+            )
+    of, limit = f"the {study.metric_name} of {NAMES}", f"{MARGIN:g} nats per character"
+    low, high = row.difference_low, row.difference_high
+    if high < -MARGIN or low > MARGIN:
+        side = "lower" if high < 0 else "higher"
+        return f"T{of[1:]} is {side} than that of {base} by more than {limit}."
+    if -MARGIN < low and high < MARGIN:
+        return f"T{of[1:]} is within {limit} of that of {base}."
+    unknown = f"From these runs nobody can tell whether {of} is"
+    if low > -MARGIN or high < MARGIN:
+        side, other = ("higher", "lower") if low > -MARGIN else ("lower", "higher")
+        unknown += f" {side} than that of {base} by more than {limit}"
+        return f"{unknown}, but it is not {other} by so much."
+    return f"{unknown} lower or higher than that of {base} by more than {limit}, or neither."
 
 
 def not_at_best(judged: Judged) -> list[str]:

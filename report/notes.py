@@ -11,6 +11,7 @@ import yaml
 from report.formatting import Table, span
 from report.group import TUNING_SEEDS, WITHOUT_TEST, Study
 from report.judge import Judged
+from report.rates import FEWEST_RATES, common_rates
 from report.summary import training_failures
 
 WORDS = yaml.safe_load(Path(__file__).with_suffix(".yaml").read_text("utf-8"))
@@ -159,6 +160,9 @@ def about_rates(judged: Judged) -> Iterator[Note]:
             f"{e.condition} {e.rates.n.sum()} runs at {len(e.rates)} rates" for e in judged.tuned
         ]
         yield note("unequal_search", each=", ".join(each))
+    common = len(common_rates(judged.tuned))
+    if judged.tuned and common < FEWEST_RATES:
+        yield note("few_common_rates", n=common, fewest=FEWEST_RATES)
     tuning = int((judged.study.table.role == "tuning").sum())
     if tuning:
         yield note("tuning_runs", n=tuning)

@@ -1,7 +1,7 @@
 """Where the learning rate was swept: each condition's optimum, with warnings."""
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import pandas as pd
@@ -26,22 +26,23 @@ class Tuned:
         rates: one row per rate: n, failed, mean, sd (best validation loss, nats per character),
             capped (failed seeds at their last loss, at most that at the start).
         best: the rate whose `capped` is lowest.
-        sensitivity: Wortsman's, in nats per character; NaN if no run trained.
-        basin: log10 span of the rates within 0.02 nats of the best; NaN if no run trained.
         steps: of the runs.
         used: the rates of the condition's reported runs.
         warnings: what makes the optimum doubtful, one clause each.
+        sensitivity: Wortsman's, in nats per character, over the rates that all conditions have; NaN
+            if these are fewer than 3 or no run trained.
+        basin: log10 span of those rates within 0.02 nats of the lowest; NaN likewise.
     """
 
     condition: str
     on: str
     rates: pd.DataFrame
     best: float
-    sensitivity: float
-    basin: float
     steps: float
     used: list[float]
     warnings: list[str]
+    sensitivity: float = np.nan
+    basin: float = np.nan
 
     @property
     def off_best(self) -> bool:
@@ -67,22 +68,17 @@ def tuned_conditions(study: Study) -> list[Tuned]:
             if rows.lr.nunique() > 1:
                 found.append(optimum(condition, on, rows, used))
                 break
-    return found
+    return with_widths(found)
 
 
 def optimum(condition: str, on: str, rows: pd.DataFrame, used: list[float]) -> Tuned:
     """One condition's best rate, from its runs on tuning or else on reported seeds."""
     rates = loss_by_rate(rows)
-    start = float(rows.loss_initial.mean())
-    capped, at = rates.capped.to_numpy(), rates.index.to_numpy(float)
-    trained = bool((rates.failed < rates.n).any())
     return Tuned(
         condition=condition,
         on=on,
         rates=rates,
-        best=float(at[capped.argmin()]),
-        sensitivity=lr_sensitivity(capped, start) if trained else np.nan,
-        basin=basin_width(at, capped) if trained else np.nan,
+        best=float(rates.capped.idxmin()),
         steps=float(rows.max_steps.max()),
         used=used,
         warnings=doubts(rates),
@@ -110,6 +106,25 @@ def doubts(rates: pd.DataFrame) -> list[str]:
     if rates.failed.iloc[best]:
         found.append("a run failed at the best rate")
     return found
+
+
+def common_rates(tuned: list[Tuned]) -> list[float]:
+    """The rates that all conditions have, whatever each was refined by."""
+    return sorted(set.intersection(*(set(entry.rates.index) for entry in tuned))) if tuned else []
+
+
+def with_widths(tuned: list[Tuned]) -> list[Tuned]:
+    """Sensitivity and basin over the common rates: over others they differ by design."""
+    common = common_rates(tuned)
+    widths = []
+    for entry in tuned:
+        rates = entry.rates.loc[common]
+        if len(common) >= FEWEST_RATES and (rates.failed < rates.n).any():
+            losses = rates.capped.to_numpy()  # none above the loss at the start
+            basin = basin_width(np.array(common), losses)
+            entry = replace(entry, sensitivity=lr_sensitivity(losses, np.inf), basin=basin)
+        widths.append(entry)
+    return widths
 
 
 def why_unjudged(study: Study, tuned: list[Tuned]) -> str:

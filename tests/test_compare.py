@@ -80,7 +80,7 @@ def test_a_margin_asks_for_the_seeds(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     typed(monkeypatch, write_sweep(tmp_path, LOSSES), "--plan", "0.02")
-    assert "Seeds for a margin of 0.02" in capsys.readouterr().out
+    assert "Seeds for a verdict" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize(

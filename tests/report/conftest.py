@@ -230,7 +230,7 @@ def write_tuning(
     """{rate: losses on seeds 101, 102, ...}; None: it diverged."""
     for rate, row in losses.items():
         for seed, loss in enumerate(row, 101):
-            name = folder / f"{rate}-{seed}"
+            name = folder / f"{norm}-{rate}-{seed}"
             run = write_run(name, norm, seed, loss or 2.0, optimizer__lr=rate)
             if loss is None:
                 diverge(run)

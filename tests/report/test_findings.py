@@ -1,15 +1,17 @@
 """What the first sentences say, and the command that tunes."""
 
 import json
+import math
 import shlex
 from collections.abc import Callable
 from pathlib import Path
 
+import pytest
 import yaml
 
 from report.compare import compare
 from report.findings import findings, tuning_command
-from tests.report.conftest import judged_of, tune, write_tuning
+from tests.report.conftest import diverge, judged_of, tune, write_tuning
 
 Write = Callable[..., Path]
 
@@ -25,20 +27,48 @@ def test_norms_that_ran_beside_their_best_rate_are_not_shown_as_at_their_own(
     assert tuning_command(judged).startswith("python train.py experiment=tune")
 
 
-def test_each_norm_at_its_best_rate_is_said_with_the_edge_of_the_grid(
-    tmp_path: Path, write_run: Write
+# Losses of `none` on three seeds, where LayerNorm's are 2.00, 2.01, 2.02; None: the run diverged.
+TRUTHS: dict[str, tuple[list[float | None], str]] = {
+    "win": ([1.90, 1.911, 1.92], "is lower than that of layernorm by more than 0.02 nats"),
+    "loss": ([2.10, 2.111, 2.12], "is higher than that of layernorm by more than 0.02 nats"),
+    "equal": ([2.001, 2.01, 2.02], "is within 0.02 nats per character of that of layernorm."),
+    "undecided": ([1.9, 2.01, 2.12], "nobody can tell whether the test loss of none is lower or"),
+    "failed": ([2.0, None, 2.0], "1 of 3 runs of none failed, so it has no difference."),
+    "edge": ([1.90, 1.911, 1.92], "The best learning rate of none is the lowest or the highest"),
+}
+
+
+@pytest.mark.parametrize("truth", TRUTHS)
+def test_the_first_sentence_of_the_page_is_the_conclusion(
+    truth: str, tmp_path: Path, write_run: Write
 ) -> None:
-    tune(tmp_path, write_run, "layernorm", ran_at=2e-3)
-    tune(tmp_path, write_run, "none", ran_at=2e-3)
-    judged = judged_of(tmp_path)
-    (sentence,) = findings(judged)
-    assert sentence.endswith("among those that were tried.")
-    assert (judged.unjudged, tuning_command(judged)) == ("", "")
-    write_run(tmp_path / "more", "none", 101, 1.5, optimizer__lr=8e-3)
-    for seed in (1, 2, 3):
-        write_run(tmp_path / f"none8-{seed}", "none", seed, 1.6, optimizer__lr=8e-3)
-    _, edge = findings(judged_of(tmp_path))
-    assert edge.startswith("For none this is the lowest or the highest")
+    losses, wanted = TRUTHS[truth]
+    rates = {rate: [2.0 + abs(math.log2(rate / 2e-3))] * 3 for rate in (1e-3, 2e-3, 4e-3)}
+    for norm, row in (("layernorm", [2.00, 2.01, 2.02]), ("none", losses)):
+        edge = truth == "edge" and norm == "none"
+        tried: dict[float, list[float | None]] = {r: [*x] for r, x in rates.items()}
+        if edge:
+            tried = {2e-3: [2.0] * 3, 4e-3: [2.5] * 3, 8e-3: [3.0] * 3}
+        write_tuning(tmp_path / "s", write_run, tried, norm)
+        for seed, loss in enumerate(row, 1):
+            run = tmp_path / "s" / f"{norm}-{seed}"
+            write_run(run, norm, seed, loss or 2.0, optimizer__lr=2e-3)
+            if loss is None:
+                diverge(run)
+    text = " ".join(compare(tmp_path / "s").split())
+    first, _, _ = text.partition(" Each condition is shown")
+    assert wanted in first
+    page = (tmp_path / "s/comparison/report.html").read_text()
+    assert wanted in page[page.index('class="findings"') :].split("</li>")[0]
+
+
+def test_conditions_with_one_answer_share_a_sentence_and_the_level_is_named(
+    claims_sweep: Path,
+) -> None:
+    first, *others = findings(judged_of(claims_sweep))
+    assert first.startswith("The test loss of batchnorm placement=p")
+    assert " and " in first or len(others) > 1
+    assert "98.3 % intervals" in others[-1]
 
 
 def test_a_norm_whose_rate_was_not_searched_is_named(tmp_path: Path, write_run: Write) -> None:

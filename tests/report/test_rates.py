@@ -75,3 +75,26 @@ def test_a_tuning_sweep_alone_has_no_table_of_steps(tmp_path: Path, write_run: W
     for rate in (1e-3, 2e-3):
         write_run(tmp_path / f"{rate}", "none", 101, 2 + rate, optimizer__lr=rate)
     assert "Steps to the baseline" not in compare(tmp_path)
+
+
+def test_sensitivity_and_basin_are_over_the_rates_that_all_conditions_have(
+    tmp_path: Path, write_run: Write
+) -> None:
+    """Equal on the common grid; each refined where it was lowest, which must not turn them."""
+    grid = {1e-3: [2.2], 2e-3: [2.0], 4e-3: [2.2]}
+    write_tuning(tmp_path / "s", write_run, grid | {1.41e-3: [2.0], 2.83e-3: [2.0]})
+    write_tuning(tmp_path / "s", write_run, grid | {8e-3: [3.9], 16e-3: [3.9]}, "none")
+    tuned = judged_of(tmp_path / "s").tuned
+    assert [entry.sensitivity for entry in tuned] == pytest.approx([0.4 / 3, 0.4 / 3])
+    assert tuned[0].basin == tuned[1].basin == 0
+
+
+def test_without_common_rates_there_is_no_sensitivity_and_the_page_says_why(
+    tmp_path: Path, write_run: Write
+) -> None:
+    write_tuning(tmp_path / "s", write_run, {1e-3: [2.2], 2e-3: [2.0], 4e-3: [2.2]})
+    write_tuning(tmp_path / "s", write_run, {2e-3: [2.2], 4e-3: [2.0], 8e-3: [2.2]}, "none")
+    assert all(np.isnan(entry.sensitivity) for entry in judged_of(tmp_path / "s").tuned)
+    compare(tmp_path / "s")
+    page = (tmp_path / "s/comparison/report.html").read_text()
+    assert "at least 3, and there are 2." in " ".join(page.split())
