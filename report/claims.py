@@ -84,8 +84,3 @@ def mistake(claim: Claim) -> str:
     if claim.margin < 0:
         return f"the margin must not be negative, got {claim.margin}"
     return ""
-
-
-def family_level(k: int) -> float:
-    """The level of each interval of k that are judged together: 1 - 0.05 / k."""
-    return 1 - 0.05 / max(k, 1)

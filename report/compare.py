@@ -1,17 +1,15 @@
 """From run folders to the report: the one function that a sweep's end and compare.py call."""
 
-import csv
 from collections.abc import Iterable
 from pathlib import Path
-
-import pandas as pd
 
 from report.console import console_text
 from report.figures import draw_all
 from report.findings import findings, tuning_command
-from report.group import Study, build_study
+from report.group import build_study
 from report.judge import judge
 from report.notes import footnotes
+from report.numbers import csv_files
 from report.page import page
 from report.read import REPORT, read_runs
 from report.tables import all_tables
@@ -25,7 +23,7 @@ def compare(
     margin: float | None = None,
     out: str | Path | None = None,
 ) -> str:
-    """Write the report of some runs: a page, its figures and two CSV files.
+    """Write the report of some runs: a page, its figures and its numbers as CSV.
 
     Args:
         folders: sweeps and single runs.
@@ -47,28 +45,17 @@ def compare(
     tables, notes = all_tables(judged), footnotes(judged)
     figures = draw_all(judged)
     files = {f"{name}.svg": figure.svg for name, figure in figures.items()}
-    files["runs.csv"] = runs_csv(study)
-    files["summary.csv"] = as_csv(judged.summary, "condition")
+    files |= csv_files(judged)
     files["report.html"] = page(judged, tables, notes, figures)
     place = Path(out) if out is not None else study.runs.place / REPORT
     place.mkdir(parents=True, exist_ok=True)
     for file_name, content in files.items():  # in one piece: a browser may be showing the old one
         with replace_file(place / file_name, "w") as file:
             file.write(content)
-    if out is None:  # the whole folder is the report's: no figure of an earlier one stays
-        for old in {*place.glob("*.svg")} - {place / file_name for file_name in files}:
+    if out is None:  # the whole folder is the report's: nothing of an earlier one stays
+        for old in {*place.glob("*.svg"), *place.glob("*.csv")} - {
+            place / file_name for file_name in files
+        }:
             old.unlink()
     text = console_text(findings(judged), tuning_command(judged), tables, notes)
     return f"{text}\n\npage     {shown(place / 'report.html')}"
-
-
-def runs_csv(study: Study) -> str:
-    """Every run that was read, whatever its part in the tables."""
-    swept = [key for key in study.keys if key != "norm"]
-    values = pd.DataFrame.from_dict(study.runs.flat, orient="index", dtype=object)
-    return as_csv(study.table.join(values.reindex(columns=swept)), "run")
-
-
-def as_csv(table: pd.DataFrame, index: str) -> str:
-    """Full precision, the same line end on every system."""
-    return str(table.to_csv(index_label=index, lineterminator="\n", quoting=csv.QUOTE_MINIMAL))

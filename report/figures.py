@@ -18,6 +18,7 @@ from report.curves import (
     most_points,
 )
 from report.formatting import percent
+from report.intervals import family_level
 from report.judge import Judged
 from report.layers import draw_probes
 from report.style import (
@@ -33,6 +34,7 @@ from report.style import (
     name_lines,
     plain_numbers,
 )
+from report.summary import comparisons
 
 FEWEST_EVALUATIONS = 5  # with fewer, the training loss is the curve to look at
 ROOMY = 8  # conditions of a forest plot whose names may take two lines
@@ -81,6 +83,8 @@ def differences(name: str, judged: Judged, colours: dict[str, Look]) -> Drawn | 
     axes.set_xlabel(f"{study.metric_name} minus that of {base}\n(nats per character)")
     known = judged.summary.difference_low.notna().any()
     caption = "Paired by seed" + (f", with {percent(judged.level)} intervals" if known else "")
+    if known and (k := comparisons(study)) > 1:
+        caption += f" (thin: {percent(family_level(k))}, so that all {k} hold together at 95 %)"
     caption += "; the small dots are single seeds. Left of the line the loss is lower than the "
     caption += "baseline's."
     return finish(figure, name, "Difference to the baseline", caption)
@@ -91,6 +95,9 @@ def draw_difference(axes: Axes, y: int, judged: Judged, condition: str, look: Lo
     study, row = judged.study, judged.summary.loc[condition]
     below = min(0.06 * len(study.conditions), 0.25)
     if np.isfinite(row.difference):
+        if comparisons(study) > 1:
+            ends = [row.simultaneous_low, row.simultaneous_high]
+            axes.plot(ends, [y, y], color=look.color, linewidth=0.7, gid=f"together_{y}")
         axes.plot([row.difference_low, row.difference_high], [y, y], color=look.color)
         axes.plot(row.difference, y, look.marker, color=look.color, markersize=7)
         each = study.of(condition)[study.metric] - study.of(row.baseline)[study.metric]

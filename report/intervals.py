@@ -63,6 +63,11 @@ def interval(values: Any, level: float = 0.95) -> Interval:
     )
 
 
+def family_level(k: int) -> float:
+    """The level of each interval of k that are judged together: 1 - 0.05 / k."""
+    return 1 - 0.05 / max(k, 1)
+
+
 def ratio(log_values: Any, level: float = 0.95) -> Interval:
     """The interval of a ratio, taken on the log scale: give differences of logarithms.
 

@@ -5,9 +5,9 @@ from dataclasses import dataclass
 import pandas as pd
 
 from report.budgets import steps_table
-from report.claims import family_level, parse_claims
+from report.claims import parse_claims
 from report.group import Study
-from report.intervals import Interval
+from report.intervals import Interval, family_level
 from report.planner import plan
 from report.rates import Tuned, tuned_conditions, why_unjudged
 from report.summary import floor_of, summarize

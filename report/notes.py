@@ -163,9 +163,9 @@ def about_rates(judged: Judged) -> Iterator[Note]:
     common = len(common_rates(judged.tuned))
     if judged.tuned and common < FEWEST_RATES:
         yield note("few_common_rates", n=common, fewest=FEWEST_RATES)
-    tuning = int((judged.study.table.role == "tuning").sum())
-    if tuning:
-        yield note("tuning_runs", n=tuning)
+    tuning = judged.study.table[judged.study.table.role == "tuning"]
+    if len(tuning):
+        yield note("tuning_runs", n=len(tuning), seeds=tuning.seed.nunique())
 
 
 def about_machines(study: Study) -> Iterator[Note]:

@@ -48,6 +48,7 @@ def settings(judged: Judged) -> Table:
         "commit": listed(commit[:10] for commit in runs.commit.dropna())
         + " with changes that are in no commit" * bool(runs.dirty.eq(True).any()),
         "date": listed(f"{text[:10]}" for text in runs.started.dropna().sort_values()),
+        "everything fixed": fixed([study.runs.flat[run] for run in runs.index]),
         "command": "\n".join([*commands[:MOST], *more]),
     }
     rows = [[name, value] for name, value in found.items() if value]
@@ -64,6 +65,13 @@ def configured(flat: list[Flat], swept: list[str]) -> dict[str, str]:
             values = [config[key] for config in flat if key in config]
             parts[row_of[max(fits, key=len)]].append(told(key.split(".")[-1], values))
     return {row: " ".join(filter(None, found)) for row, found in parts.items()}
+
+
+def fixed(flat: list[Flat]) -> str:
+    """Every setting that has one value in all runs, by its full name."""
+    first = flat[0]
+    same = [key for key in first if all(str(config.get(key)) == str(first[key]) for config in flat)]
+    return " ".join(f"{key}={first[key]}" for key in sorted(same) if not key.endswith("_partial_"))
 
 
 def told(name: str, values: list[Any]) -> str:

@@ -7,7 +7,15 @@ import pandas as pd
 
 from report.failures import OF_TRAINING
 from report.group import Study
-from report.intervals import Interval, fisher, holm, interval, noise_floor, steps_to_target
+from report.intervals import (
+    Interval,
+    family_level,
+    fisher,
+    holm,
+    interval,
+    noise_floor,
+    steps_to_target,
+)
 
 LOSSES = [
     *("val_best", "val_final", "test_best", "test_final", "train_final", "gap"),
@@ -30,6 +38,8 @@ def summarize(study: Study, level: float = 0.95) -> pd.DataFrame:
     """
     rows = {condition: row_of(study, condition, level) for condition in study.conditions}
     table = pd.DataFrame.from_dict(rows, orient="index")
+    noise = table.sd.reindex(table.baseline).to_numpy(float)
+    table.insert(table.columns.get_loc("detectable"), "difference_sds", table.difference / noise)
     table.insert(table.columns.get_loc("p") + 1, "p_holm", holm(table["p"].to_numpy(float)))
     return table
 
@@ -42,6 +52,7 @@ def row_of(study: Study, condition: str, level: float) -> dict[str, object]:
     base = study.baselines[condition]
     ran = runs[runs.failure != "error"]
     apart = difference(study, condition, base, level)
+    together = difference(study, condition, base, family_level(comparisons(study)))
     of_settings = {key: study.settings[condition].get(key) for key in study.keys}
     return of_settings | {
         "lr": only(runs.lr),
@@ -59,6 +70,8 @@ def row_of(study: Study, condition: str, level: float) -> dict[str, object]:
         "difference": apart.mean,
         "difference_low": apart.low,
         "difference_high": apart.high,
+        "simultaneous_low": together.low,
+        "simultaneous_high": together.high,
         "detectable": apart.half,
         "p": apart.p,
         "p_failing": failing(study, condition, base),
@@ -67,6 +80,11 @@ def row_of(study: Study, condition: str, level: float) -> dict[str, object]:
         "first_at_baseline": first_at_baseline(study, condition, base) if whole else np.nan,
         **{name: ran[name].median() for name in MEDIANS},
     }
+
+
+def comparisons(study: Study) -> int:
+    """How many conditions are compared with a baseline."""
+    return sum(base is not None for base in study.baselines.values())
 
 
 def only(values: "pd.Series[float]") -> float:

@@ -85,8 +85,10 @@ def losses(judged: Judged) -> Table:
         cells = [number(row[n], 0 if n == "val_best_step" else 3, n == "gap") for n in names]
         bits = row.test_best if pd.notna(row.test_best) else row.val_best
         cells += [number(bits / math.log(2)), f"{row.spikes:.0f}"]
-        rows.append([str(condition), *cells, number(row.first_at_baseline, 0)])
+        cells += [number(row.first_at_baseline, 0), number(row.difference_sds, 1, sign=True)]
+        rows.append([str(condition), *cells])
     columns = ["condition", *names.values(), "bits", "spikes", "reaches baseline"]
+    columns += ["difference in SDs"]
     return Table("losses", "Losses", columns, rows)
 
 

@@ -6,9 +6,9 @@ import numpy as np
 import pandas as pd
 
 from report.budgets import step_shifts
-from report.claims import Claim, family_level
+from report.claims import Claim
 from report.group import Study
-from report.intervals import Interval, fewest_failures, fisher, interval
+from report.intervals import Interval, family_level, fewest_failures, fisher, interval
 from report.measures import SENSITIVITY, STEPS, at_common_rates, measure, sensitivities
 from report.rates import FEWEST_RATES
 from report.summary import training_failures

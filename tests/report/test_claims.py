@@ -8,9 +8,9 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from report.claims import Claim, family_level, parse_claims
+from report.claims import Claim, parse_claims
 from report.compare import compare
-from report.intervals import Interval, interval
+from report.intervals import Interval, family_level, interval
 from report.planner import plan
 from report.verdicts import contrast, decide, judge_claims
 from tests.report.conftest import DIFFERENCE, INTERACTION, LOSSES_BY_PLACEMENT, judged_of, study_of
