@@ -74,20 +74,20 @@ def ignored(key: str) -> bool:
     return key in IGNORED or key.split(".")[0] in IGNORED_GROUPS or key.split(".")[-1] == "seed"
 
 
-def without_chosen(flat: dict[str, Flat]) -> dict[str, Flat]:
-    """Configurations without rate and length, and without the keys that only repeat these.
+def without_chosen(flat: dict[str, Flat], nuisance: Iterable[str] = ()) -> dict[str, Flat]:
+    """Configurations without rate, length and nuisance, and the keys that only repeat these.
 
-    Rate and length are chosen for a condition, so they do not make another one.
+    They are chosen for a condition, so they do not make another one.
     """
     keys = {key for config in flat.values() for key in config}
     copies = {
         key
         for key in keys
-        for chosen in CHOSEN
+        for chosen in (*CHOSEN, *nuisance)
         if len({str(config.get(chosen)) for config in flat.values()}) > 1
         and all(c[key] == c.get(chosen) for c in flat.values() if key in c)
     }
-    drop = copies | set(CHOSEN)
+    drop = copies | {*CHOSEN, *nuisance}
     return {run: {k: v for k, v in c.items() if k not in drop} for run, c in flat.items()}
 
 

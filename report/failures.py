@@ -7,6 +7,7 @@ import pandas as pd
 
 NON_FINITE, BLOWN_UP = "non-finite", "blown up"
 FAILED_TO_LEARN, ERROR = "failed to learn", "error"
+FALLEN = "fallen"  # far above the other seeds' losses, which report/group.py finds: it did train
 OF_TRAINING = (NON_FINITE, BLOWN_UP, FAILED_TO_LEARN)  # an error says nothing about a norm's losses
 LONG = 5  # evaluations in a row
 LEARNED, SHARE = 0.1, 0.03  # below the entropy of single characters: in nats, and as a share

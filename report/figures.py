@@ -177,10 +177,10 @@ def loss_lr(name: str, judged: Judged, colours: dict[str, Look]) -> Drawn | None
         joined = look.linestyle if len(rates) >= FEWEST_POINTS else ""
         style: Any = {"color": look.color, "linestyle": joined, "marker": look.marker, "ms": 4}
         axes.plot(rates.index, rates.capped, label=entry.condition, **style)
-        best: Any = {"ms": 11, "mfc": "none", "mec": look.color, "mew": 1.5}
-        axes.plot(entry.best, rates.capped.min(), "o", **best)
-        failed = rates[rates.failed > 0]
-        axes.plot(failed.index, failed.capped, "x", color=look.color, ms=9, mew=2.5, gid="failed")
+        axes.axvline(entry.best, color=look.color, linestyle=":", linewidth=1)
+        seeds, failed = entry.seeds[~entry.seeds.failed], entry.seeds[entry.seeds.failed]
+        axes.plot(seeds.lr, seeds.capped, ".", color=look.color, ms=3)
+        axes.plot(failed.lr, failed.capped, "x", color=look.color, ms=9, mew=2.5, gid="failed")
     every = pd.concat([entry.rates for entry in judged.tuned])
     trained = every.capped[every.failed == 0]  # other rates are marked, if need be at the edge
     axes.set_ylim(*around(trained if len(trained) else every.capped))
@@ -190,7 +190,7 @@ def loss_lr(name: str, judged: Judged, colours: dict[str, Look]) -> Drawn | None
     axes.set_xlabel("peak learning rate")
     axes.set_ylabel("best validation loss\n(nats per character)")
     name_lines(figure, axes)
-    caption = "Means over seeds; the circle is the best rate."
+    caption = "Means over seeds; each dot is a seed, and the dotted line is the rate chosen."
     if any((entry.rates.failed > 0).any() for entry in judged.tuned):
-        caption += " × marks a rate where a seed failed, on the upper edge if its loss is beyond."
+        caption += " × marks a seed that failed, on the upper edge if its loss is beyond."
     return finish(figure, name, "Loss against the learning rate", caption)

@@ -10,10 +10,13 @@ from functools import cached_property
 import pandas as pd
 
 from report.conditions import Flat, label, swept_keys, without_chosen
+from report.failures import FALLEN
+from report.optimum import Optimum, choose, fallen, scatter
 from report.read import Runs
 
 TUNING_SEEDS = 101  # seeds from here on choose a learning rate and are never reported
 METRIC, WITHOUT_TEST = "test_best", "val_best"
+SEARCHED = {"tuning seeds": ["tuning"], "reported seeds": ["reported", "other rate"]}
 
 
 @dataclass(frozen=True)
@@ -22,9 +25,10 @@ class Study:
 
     Attributes:
         runs: as they were read.
-        table: the table of runs with `condition` and `role`: `reported`, `tuning` (on a tuning
-            seed), `other rate` or `other length` (the condition is reported at a better rate or a
-            greater length), `repeat` (of a condition and a seed that already have a run).
+        table: the table of runs with `condition`, `setting` (what nuisance settings were) and
+            `role`: `reported`, `tuning` (on a tuning seed), `other rate` or `other length` (the
+            condition is reported at a better rate or a greater length), `repeat` (of a condition
+            and a seed that already have a run).
         keys: what tells the conditions apart, the norm first.
         conditions: the names of those that are reported, the first baseline first.
         settings: for each condition the values of `keys`.
@@ -58,6 +62,13 @@ class Study:
         return {condition: int((broken == condition).sum()) for condition in self.conditions}
 
     @cached_property
+    def doubts(self) -> dict[str, str]:
+        """The conditions that are not at their best, and why: no difference to them is given."""
+        searched = {condition: self.searched(condition)[1] for condition in self.conditions}
+        optima = {name: optimum(rows) for name, rows in searched.items() if len(rows)}
+        return {name: found.doubt for name, found in optima.items() if found.doubt}
+
+    @cached_property
     def leaking(self) -> list[str]:
         """The conditions whose training sees later text."""
         leaks = set(self.reported[self.reported.causal_in_training.eq(False)].condition)
@@ -84,6 +95,22 @@ class Study:
         rows = self.reported[self.reported.condition == condition]
         return rows.assign(run=rows.index).set_index("seed").sort_index()
 
+    def searched(self, condition: str) -> tuple[str, pd.DataFrame]:
+        """On which seeds a condition's rate was chosen, and by which runs; of the chosen setting.
+
+        None where there are not two rates.
+        """
+        runs = self.table[self.table.condition == condition]
+        for on, roles in SEARCHED.items():
+            rows = runs[runs.role.isin(roles)]
+            rows = rows[rows.max_steps == rows.max_steps.max()]
+            final = runs.setting[runs.role == "reported"]
+            if on == "tuning seeds" and len(final):
+                rows = rows[rows.setting.isin(final)]
+            if rows.lr.nunique() > 1:
+                return on, rows
+        return "", runs.iloc[:0]
+
     def trained(self, condition: str) -> pd.DataFrame:
         """A condition's reported runs that did not fail; the index is the seed."""
         rows = self.of(condition)
@@ -96,11 +123,13 @@ def build_study(runs: Runs, baseline: str) -> Study:
     Raises:
         ValueError: no condition is called `baseline` (only the default may be absent).
     """
-    flat = without_chosen(runs.flat)
+    flat = without_chosen(runs.flat, runs.nuisance)
     keys = swept_keys(flat, runs.typed)
     condition = {run: label(config, keys) for run, config in flat.items()}
     settings = {condition[run]: {k: config.get(k) for k in keys} for run, config in flat.items()}
-    table = with_roles(runs.table.assign(condition=pd.Series(condition)))
+    chosen = {run: {k: c[k] for k in runs.nuisance if k in c} for run, c in runs.flat.items()}
+    setting = pd.Series({run: label(one, [*one]) if one else "" for run, one in chosen.items()})
+    table = with_roles(runs.table.assign(condition=pd.Series(condition), setting=setting))
     reported = table[table.role == "reported"]
     present = list(dict.fromkeys(reported.condition if len(reported) else table.condition))
     bases = find_bases(present, settings, keys, baseline)
@@ -122,11 +151,12 @@ def build_study(runs: Runs, baseline: str) -> Study:
 def with_roles(table: pd.DataFrame) -> pd.DataFrame:
     """Say for each run which part it takes."""
     table = table.assign(role="reported")
-    mark_repeats(table, ["condition", "lr", "max_steps", "seed"])
+    mark_repeats(table, ["condition", "setting", "lr", "max_steps", "seed"])
     mark_tuning(table)
     mark_lengths(table)
     mark_rates(table)
     mark_repeats(table, ["condition", "seed"])  # runs whose rate or length is not known
+    mark_fallen(table)
     return table
 
 
@@ -159,16 +189,39 @@ def mark_rates(table: pd.DataFrame) -> None:
             table.loc[rows.index[rows.lr != best], "role"] = "other rate"
 
 
-def loss_by_rate(rows: pd.DataFrame) -> pd.DataFrame:
-    """Per learning rate: n, failed, the mean of the best validation loss and its sd.
+def mark_fallen(table: pd.DataFrame) -> None:
+    """A reported run whose loss lies far above the other seeds' has fallen, which is a failure."""
+    same = ["condition", "setting", "lr", "max_steps"]
+    trained = table[table.failure == ""].dropna(subset=["val_best"])
+    sd = scatter(rows.val_best.tolist() for _, rows in trained.groupby(same))
+    for _, rows in trained[trained.role == "reported"].groupby(same):
+        table.loc[rows.index[fallen(rows.val_best.tolist(), sd)], "failure"] = FALLEN
 
-    `mean` is over the seeds that trained; in `capped` a seed that failed counts with its last loss,
-    and nothing is above the loss at the start, so that a failure is a bad rate, not a missing one.
+
+def optimum(rows: pd.DataFrame) -> Optimum:
+    """A condition's best rate, from its runs at several."""
+    rows = rows.assign(capped=capped(rows))
+    losses = {float(rate): of.capped.tolist() for rate, of in rows.groupby("lr")}
+    return choose(losses, set(rows.lr[rows.failure != ""]))
+
+
+def capped(rows: pd.DataFrame) -> "pd.Series[float]":
+    """Best validation losses, where a failed run has its last loss and none is above the start's.
+
+    So a failure is a bad rate, not a missing one.
+    """
+    start = rows.loss_initial.fillna(rows.loss_initial.mean())
+    loss = rows.val_best.where(rows.failure == "")
+    return loss.fillna(rows.val_final).fillna(start).clip(upper=start)
+
+
+def loss_by_rate(rows: pd.DataFrame) -> pd.DataFrame:
+    """Per learning rate: n, failed, the mean and sd of the best validation loss, and `capped`.
+
+    `mean` is over the seeds that trained, `capped` over all.
     """
     loss = rows.val_best.where(rows.failure == "")
-    start = rows.loss_initial.fillna(rows.loss_initial.mean())
-    capped = loss.fillna(rows.val_final).fillna(start).clip(upper=start)
-    frame = rows.assign(loss=loss, capped=capped, failed=rows.failure != "")
+    frame = rows.assign(loss=loss, capped=capped(rows), failed=rows.failure != "")
     grouped = frame.groupby("lr")
     return pd.DataFrame(
         {

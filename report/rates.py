@@ -6,10 +6,10 @@ from dataclasses import dataclass, replace
 import numpy as np
 import pandas as pd
 
-from report.group import Study, loss_by_rate
+from report.group import Study, capped, loss_by_rate, optimum
 from report.intervals import basin_width, lr_sensitivity
+from report.optimum import Optimum
 
-NEIGHBOUR = 1.5  # rates closer than this are a factor of sqrt 2 apart
 TUNING_ONLY = "there are only tuning runs"
 FEWEST_RATES = 3  # for a sensitivity
 ONE_RATE = "all conditions ran at one learning rate"
@@ -25,7 +25,9 @@ class Tuned:
         on: `tuning seeds` or `reported seeds`.
         rates: one row per rate: n, failed, mean, sd (best validation loss, nats per character),
             capped (failed seeds at their last loss, at most that at the start).
-        best: the rate whose `capped` is lowest.
+        seeds: every run's rate and loss (`lr`, `capped`), and whether it failed.
+        optimum: the choice (report/optimum.py).
+        best: what it chose; on reported seeds, where each rate is one that ran, the lowest mean.
         steps: of the runs.
         used: the rates of the condition's reported runs.
         warnings: what makes the optimum doubtful, one clause each.
@@ -37,6 +39,8 @@ class Tuned:
     condition: str
     on: str
     rates: pd.DataFrame
+    seeds: pd.DataFrame
+    optimum: Optimum
     best: float
     steps: float
     used: list[float]
@@ -46,66 +50,55 @@ class Tuned:
 
     @property
     def off_best(self) -> bool:
-        """Did the reported runs use another rate than the best?"""
-        return any(not math.isclose(rate, self.best) for rate in self.used)
+        """Did the reported runs use another rate than the best, or the one of the lowest mean?"""
+        good = (self.best, self.optimum.lowest)
+        return not all(any(math.isclose(rate, of) for of in good) for rate in self.used)
 
     @property
     def at_edge(self) -> bool:
         """Is the best rate the lowest or the highest of those tried?"""
-        return self.best in (self.rates.index[0], self.rates.index[-1])
+        return bool(self.optimum.edge)
 
 
 def tuned_conditions(study: Study) -> list[Tuned]:
     """Every condition that has runs at two learning rates or more, at its greatest length."""
-    seeds = {"tuning seeds": ["tuning"], "reported seeds": ["reported", "other rate"]}
     found = []
     for condition in dict.fromkeys([*study.conditions, *study.table.condition]):
-        runs = study.table[study.table.condition == condition]
-        used = sorted(study.of(condition).lr.dropna().unique())
-        for on, roles in seeds.items():
-            rows = runs[runs.role.isin(roles)]
-            rows = rows[rows.max_steps == rows.max_steps.max()]
-            if rows.lr.nunique() > 1:
-                found.append(optimum(condition, on, rows, used))
-                break
+        on, rows = study.searched(condition)
+        if on:
+            used = sorted(study.of(condition).lr.dropna().unique())
+            found.append(tuned(condition, on, rows, used))
     return with_widths(found)
 
 
-def optimum(condition: str, on: str, rows: pd.DataFrame, used: list[float]) -> Tuned:
+def tuned(condition: str, on: str, rows: pd.DataFrame, used: list[float]) -> Tuned:
     """One condition's best rate, from its runs on tuning or else on reported seeds."""
-    rates = loss_by_rate(rows)
+    rates, found = loss_by_rate(rows), optimum(rows)
     return Tuned(
         condition=condition,
         on=on,
         rates=rates,
-        best=float(rates.capped.idxmin()),
+        seeds=rows.assign(capped=capped(rows), failed=rows.failure != ""),
+        optimum=found,
+        best=found.rate if on == "tuning seeds" else float(rates.capped.idxmin()),
         steps=float(rows.max_steps.max()),
         used=used,
-        warnings=doubts(rates),
+        warnings=doubts(found),
     )
 
 
-def doubts(rates: pd.DataFrame) -> list[str]:
-    """Why the best rate may not be the best."""
-    at, loss = rates.index.to_numpy(float), rates.capped.to_numpy()
-    best = int(loss.argmin())
-    found = []
-    if best in (0, len(at) - 1):
-        side = "lowest" if best == 0 else "highest"
-        found.append(f"the best rate is the {side} that was tried, so the optimum may lie beyond")
-    near = [i for i in (best - 1, best + 1) if 0 <= i < len(at)]
-    near = [i for i in near if max(at[i], at[best]) / min(at[i], at[best]) < NEIGHBOUR]
-    scatter = float(np.sqrt((rates.sd**2).mean()))  # pooled: two tuning seeds say little alone
-    steep = [i for i in near if loss[i] - loss[best] > scatter]
-    if steep:
-        found.append(
-            f"a rate next to the best one (at most a factor of {NEIGHBOUR:g} away) is worse by "
-            f"more than the standard deviation of {scatter:.3f} between seeds, so the optimum is "
-            "narrower than the grid"
+def doubts(found: Optimum) -> list[str]:
+    """What a reader has to know about a best rate."""
+    said = [f"{found.doubt}, and no difference to it is given"] if found.doubt else []
+    unsound = ", ".join(f"{rate:g}" for rate in found.unsound)
+    if unsound and not found.spoiled:
+        said.append(
+            f"a seed failed, or ended far above the others, at {unsound}; what is at such a rate "
+            "and above it took no part in the choice"
         )
-    if rates.failed.iloc[best]:
-        found.append("a run failed at the best rate")
-    return found
+    if found.cliff:
+        said.append("losses rise steeply just above the best rate, so a lower one was chosen")
+    return said
 
 
 def common_rates(tuned: list[Tuned]) -> list[float]:

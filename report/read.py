@@ -45,6 +45,7 @@ class Runs:
             in order.
         commands: the command lines that started the runs, each once.
         claims: what the study claimed before it ran (report/claims.py).
+        nuisance: the settings, besides the rate, that a tuning sweep chose for each condition.
         skipped: one line for each folder that is not a run or has not ended.
         unstarted: one line for each job that failed before it stored its configuration: nobody
             knows its condition, so it takes no part in anything else.
@@ -57,6 +58,7 @@ class Runs:
     typed: dict[str, list[str]]
     commands: list[str]
     claims: list[dict[str, Any]]
+    nuisance: list[str]
     skipped: list[str]
     unstarted: list[str]
     place: Path
@@ -97,6 +99,7 @@ def read_runs(folders: Iterable[str | Path]) -> Runs:
         typed=typed_keys(stored),
         commands=command_lines(stored),
         claims=claims_of(stored),
+        nuisance=nuisance_of(dict.fromkeys(run["sweep"] for run in stored.values())),
         skipped=skipped,
         unstarted=unstarted,
         place=given[0].parent if is_run(given[0]) else given[0],
@@ -205,13 +208,24 @@ def command_lines(stored: dict[str, Any]) -> list[str]:
 
 def typed_for(sweep: Path) -> list[str]:
     """What was typed after train.py for a whole sweep; nothing if Hydra did not store it."""
-    kept = sweep / "multirun.yaml"
-    config = yaml.safe_load(kept.read_text("utf-8")) if kept.exists() else {}
-    given = config.get("hydra", {}).get("overrides", {})
+    given = of_hydra(sweep).get("overrides", {})
     own = given.get("hydra", [])
     flag = ["-m"] if "hydra.mode=MULTIRUN" in own else []
     others = [word for word in own if word != "hydra.mode=MULTIRUN"]
     return [*flag, *given.get("task", []), *others]
+
+
+def of_hydra(sweep: Path) -> dict[str, Any]:
+    """Hydra's own part of a sweep's configuration; empty if Hydra did not store it."""
+    kept = sweep / "multirun.yaml"
+    config = yaml.safe_load(kept.read_text("utf-8")) if kept.exists() else {}
+    return dict(config.get("hydra", {}))
+
+
+def nuisance_of(sweeps: Iterable[Path]) -> list[str]:
+    """The nuisance settings of tuning sweeps, each once."""
+    given = (of_hydra(sweep).get("sweeper") or {} for sweep in sweeps)
+    return list(dict.fromkeys(key for one in given for key in one.get("nuisance") or []))
 
 
 def claims_of(stored: dict[str, Any]) -> list[dict[str, Any]]:

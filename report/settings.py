@@ -39,8 +39,14 @@ def settings(judged: Judged) -> Table:
     runs = study.reported if len(study.reported) else study.table
     commands = study.runs.commands
     more = [f"and {len(commands) - MOST} more"] if len(commands) > MOST else []
+    chosen = ["learning rate"] * bool(judged.tuned) + study.runs.nuisance
     found = {
-        **configured([study.runs.flat[run] for run in runs.index], study.keys),
+        "scientific (compared)": ", ".join(study.keys),
+        "nuisance (chosen for each condition)": ", ".join(chosen),
+        "fixed (the same for all)": "every other setting; those that matter most are:",
+        **configured(
+            [study.runs.flat[run] for run in runs.index], [*study.keys, *study.runs.nuisance]
+        ),
         "characters seen": listed(f"{n:,.0f}" for n in runs.tokens.dropna()),
         "parameters": parameters(judged.summary),
         **{name: listed(runs[name]) for name in ("python", "torch", "lightning", "device")},

@@ -99,6 +99,8 @@ def difference(
     """The condition's metric minus the baseline's, seed by seed over the seeds that both have."""
     if base is None or study.failed[condition] or study.failed[base]:
         return interval([])
+    if {condition, base} & study.doubts.keys():
+        return interval([])
     mine, theirs = study.of(condition), study.of(base)
     pairs = pd.concat([mine[study.metric], theirs[study.metric]], axis=1, join="inner").dropna()
     values = np.log(pairs.to_numpy()) if log else pairs.to_numpy()

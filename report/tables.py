@@ -7,6 +7,7 @@ import pandas as pd
 
 from report.claims import Claim
 from report.formatting import NOTHING, Table, between, number, p_value, percent
+from report.group import SEARCHED
 from report.judge import Judged
 from report.settings import settings
 from report.verdicts import Verdict
@@ -124,14 +125,17 @@ def rates(judged: Judged) -> Table | None:
     """Where each optimum lies."""
     if not judged.tuned:
         return None
-    rows = []
+    rows, runs = [], judged.study.table
+    chosen = any(setting for entry in judged.tuned for setting in entry.seeds.setting)
     for entry in judged.tuned:
         tried = f"{len(entry.rates)}: {entry.rates.index.min():g} to {entry.rates.index.max():g}"
         failed = f"{entry.rates.failed.sum()} of {entry.rates.n.sum()}"
-        best = [f"{entry.best:g}", number(entry.rates.capped.min())]
+        mine = runs[(runs.condition == entry.condition) & runs.role.isin(SEARCHED[entry.on])]
+        cells = [f"{entry.best:g}", *[entry.seeds.setting.iloc[0]] * chosen, f"{len(mine)}"]
         widths = [number(entry.basin, 2), number(entry.sensitivity)]
-        rows.append([entry.condition, *best, tried, failed, *widths])
-    columns = ["condition", "best rate", "loss there", "tried", "failed", "basin", "sensitivity"]
+        rows.append([entry.condition, *cells, tried, failed, *widths])
+    columns = ["condition", "best rate", *["chosen with it"] * chosen, "runs"]
+    columns += ["tried", "failed", "basin", "sensitivity"]
     on = list(dict.fromkeys(entry.on for entry in judged.tuned))
     title = f"Learning rates, on {on[0]}"
     if len(on) > 1:

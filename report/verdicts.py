@@ -82,6 +82,8 @@ def seed_values(study: Study, claim: Claim) -> tuple["pd.Series[float]", str]:
     for condition, rows in runs.items():
         if failed := (rows.failure != "").sum():
             return nothing, f"{failed} of {len(rows)} runs of {condition} failed"
+        if claim.at != "common" and (doubt := study.doubts.get(condition)):
+            return nothing, f"{condition}: {doubt}"
     if claim.metric == STEPS:
         return step_shifts(study, claim.weights)
     metric = claim.metric or study.metric

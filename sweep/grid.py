@@ -29,7 +29,7 @@ def jobs_of(config: DictConfig) -> tuple[list[list[str]], int]:
     loader = GlobalHydra.instance().config_loader()
     overrides = overrides_of(sweeper.params, config.hydra.overrides.task, loader)
     if name == "Tune":
-        planned = plan(overrides, sweeper.tuning_seeds)
+        planned = plan(overrides, sweeper, config)
         return planned.coarse(), planned.total
     (jobs,) = BasicSweeper.split_arguments(overrides, None)
     return jobs, len(jobs)

@@ -30,7 +30,7 @@ TEXT = "data.path=play.txt"
 BATCH = ["data.batch_size=4", "data.block_size=16"]
 RUN = ["model=mini", *BATCH, "trainer.max_steps=3", TEXT, "sample.max_new_tokens=5"]
 RUN.append("probes=none")  # they change nothing, and have tests of their own
-TUNING = ["optimizer.lr=1e-3,2e-3", "seed=1", "hydra.sweeper.tuning_seeds=[101]"]
+TUNING = ["optimizer.lr=2e-2,4e-2,8e-2", "seed=1", "hydra.sweeper.tuning_seeds=[101]"]
 ONE_CONDITION = ["norm=none", "model.placement=pre", "scheduler.warmup=0.05"]
 
 
