@@ -32,7 +32,7 @@ TRUTHS: dict[str, tuple[list[float | None], str]] = {
     "win": ([1.90, 1.911, 1.92], "is lower than that of layernorm by more than 0.02 nats"),
     "loss": ([2.10, 2.111, 2.12], "is higher than that of layernorm by more than 0.02 nats"),
     "equal": ([2.001, 2.01, 2.02], "is within 0.02 nats per character of that of layernorm."),
-    "undecided": ([1.9, 2.01, 2.12], "nobody can tell whether the test loss of none is lower or"),
+    "undecided": ([1.94, 2.01, 2.05], "nobody can tell whether the test loss of none is lower or"),
     "failed": ([2.0, None, 2.0], "1 of 3 runs of none failed, so it has no difference."),
     "edge": ([1.90, 1.911, 1.92], "The best learning rate of none is the lowest or the highest"),
 }

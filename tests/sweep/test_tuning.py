@@ -177,8 +177,8 @@ def test_nuisance_settings_are_chosen_with_the_rate_and_make_no_conditions(
     table = rates(judged)
     assert table is not None and table.columns[2:4] == ["chosen with it", "runs"]
     assert [row[2:4] for row in table.rows] == [
-        ["embed_scale=1.0", "20"],
-        ["embed_scale=8.0", "20"],
+        ["embed_scale=1", "20"],
+        ["embed_scale=8", "20"],
     ]
     cells = dict(settings(judged).rows)
     assert cells["scientific (compared)"] == "norm"
