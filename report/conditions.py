@@ -14,6 +14,7 @@ Flat = dict[str, Any]
 
 RATE, LENGTH = "optimizer.lr", "trainer.max_steps"
 CHOSEN = (RATE, LENGTH, "scheduler.total_steps")
+NAME = "condition"  # the user's own name for a condition
 
 # Keys that say where, how fast or how often something is looked at, not what is trained.
 IGNORED = {
@@ -87,7 +88,7 @@ def without_chosen(flat: dict[str, Flat], nuisance: Iterable[str] = ()) -> dict[
         if len({str(config.get(chosen)) for config in flat.values()}) > 1
         and all(c[key] == c.get(chosen) for c in flat.values() if key in c)
     }
-    drop = copies | {*CHOSEN, *nuisance}
+    drop = copies | {*CHOSEN, *nuisance, NAME}
     return {run: {k: v for k, v in c.items() if k not in drop} for run, c in flat.items()}
 
 

@@ -9,7 +9,7 @@ from functools import cached_property
 
 import pandas as pd
 
-from report.conditions import Flat, label, swept_keys, without_chosen
+from report.conditions import NAME, Flat, label, swept_keys, without_chosen
 from report.failures import FALLEN
 from report.optimum import Optimum, choose, fallen, scatter
 from report.read import Runs
@@ -125,7 +125,8 @@ def build_study(runs: Runs, baseline: str) -> Study:
     """
     flat = without_chosen(runs.flat, runs.nuisance)
     keys = swept_keys(flat, runs.typed)
-    condition = {run: label(config, keys) for run, config in flat.items()}
+    names = {run: config.get(NAME) for run, config in runs.flat.items()}
+    condition = {run: names[run] or label(config, keys) for run, config in flat.items()}
     settings = {condition[run]: {k: config.get(k) for k in keys} for run, config in flat.items()}
     chosen = {run: {k: c[k] for k in runs.nuisance if k in c} for run, c in runs.flat.items()}
     setting = pd.Series({run: label(one, [*one]) if one else "" for run, one in chosen.items()})

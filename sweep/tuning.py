@@ -162,6 +162,11 @@ def plan(overrides: list[Override], sweeper: Mapping[str, Any], config: Any = No
         )
     swept = [override for override in overrides if override.key_or_group not in values]
     product = BasicSweeper.split_arguments(swept, None)[0]
+    if len(product) > 1 and isinstance(sweeper.get("conditions"), Mapping | DictConfig):
+        raise ValueError(
+            "hydra.sweeper.conditions has names, and a name is one condition; give each value of "
+            f"{swept[0].key_or_group} in a condition of its own, or leave the names out"
+        )
     conditions = [[*job, *own] for job in product for own in listed(sweeper.get("conditions"))]
     searches = [
         Search(one, {key: values[key] for key in nuisance if has(config, one, key)})

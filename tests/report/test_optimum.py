@@ -140,9 +140,10 @@ def test_two_equal_norms_that_were_tuned_are_seldom_called_different(studies: in
 
 @pytest.mark.parametrize("studies", STUDIES)
 def test_final_runs_seldom_fall_off_a_cliff_and_their_intervals_cover(studies: int) -> None:
-    """With the lowest of two means 20 of 100 fell."""
+    """With the lowest of two means 20 of 100 fell. Coverage is 93 % with 3 seeds, less with 16."""
     for past in (0.1, 0.4):
         true, falls, _ = simulate(studies // 2, 0.02, 0.02, past)
         safe = true[(falls == 0).all(1)]
         assert falls.mean() < 0.05
         assert called_different(safe, 0.02, 3) < 0.07
+        assert called_different(safe, 0.02, 16) < 0.14  # beside a cliff the choice is less sure

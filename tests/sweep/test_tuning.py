@@ -185,6 +185,21 @@ def test_nuisance_settings_are_chosen_with_the_rate_and_make_no_conditions(
     assert cells["nuisance (chosen for each condition)"] == "learning rate, model.embed_scale"
 
 
+def test_named_conditions_run_and_are_called_so_in_the_report(
+    tmp_path: Path, tiny_text: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """Two that differ in more than one setting; the names are not the norms'."""
+    command = ["experiment=tune", "model=mini", "data.batch_size=4", "data.block_size=16"]
+    command += ["sample.max_new_tokens=1", "trainer.max_steps=1", f"data.path={tiny_text}"]
+    command += ["optimizer.lr=2e-2,4e-2", "seed=1", "hydra.sweeper.tuning_seeds=[101]"]
+    command += ["hydra.sweep.dir=sw", "probes=none", "eval_every=1"]
+    named = "{plain:'norm=layernorm',scaled one:'norm=none model.embed_scale=8'}"
+    assert here(*command, f"hydra.sweeper.conditions={named}", cwd=tmp_path) == 0
+    study = build_study(read_runs([tmp_path / "sw"]), "layernorm")
+    assert study.conditions == ["plain", "scaled one"]
+    assert set(study.runs.table.failure) != {"error"}
+
+
 def test_conditions_need_not_be_a_product() -> None:
     conditions = {"plain": "norm=layernorm", "scaled": "norm=none model.embed_scale=8"}
     overrides = [o for o in parsed() if o.key_or_group != "norm"]
@@ -208,6 +223,7 @@ def test_a_norm_of_which_no_job_trained_gets_no_final_runs(tuned: Callable[..., 
     [
         ({"nuisance": ["model.init"]}, "model.init needs two values or more"),
         ({"conditions": ["layernorm"]}, "must be overrides"),
+        ({"conditions": {"wide": "model.n_embd=128"}}, "a name is one condition"),
         ({"optimizer.lr": "1e-3"}, "two rates or more"),
         ({"optimizer.lr": "0,1e-3"}, "above 0"),
         ({"seed": "1,102"}, "not share a seed"),
