@@ -192,7 +192,7 @@ def test_every_way_to_start_python_starts_the_programs(tmp_path: Path, tiny_text
     small = [*SMALL, f"data.path={tiny_text}", "trainer.max_steps=2"]
     for program, *arguments in (
         ["train.py", "-m", *small, "seed=1,2,3", "norm=layernorm,none", "hydra.sweep.dir=sw"],
-        ["sample.py", "sw/none-s1-3", "--max-new-tokens", "5"],
+        ["sample.py", "sw/none-s1-1", "--max-new-tokens", "5"],
         ["compare.py", "sw"],
         ["at_init.py", "norms=[none]", "depths=[2]", "model=mini", f"data.path={tiny_text}"],
     ):
