@@ -14,6 +14,8 @@ sys.path.insert(0, str(Path(__file__).resolve().parent))  # before any other pac
 
 from run.configuration import read_stored
 from run.program import start
+from run.resume import vocabulary_size
+from run.trust import known_targets, refuse_foreign_config
 
 
 def parse_arguments() -> argparse.Namespace:
@@ -55,17 +57,21 @@ def sample(arguments: argparse.Namespace) -> str:
                 f"{folder} has no {part}; give a run folder that train.py has evaluated in"
             )
 
-    import torch
     from hydra.utils import get_class, instantiate
     from omegaconf import OmegaConf
     from tokenizers import Tokenizer
 
+    from run.state import read_state, refuse_other_net, weights
+
+    vocabulary_size(folder / "tokenizer.json")  # refuses a damaged one
     tokenizer = Tokenizer.from_file(str(folder / "tokenizer.json"))
-    config = OmegaConf.create(read_stored(folder, "config"))
+    stored = read_stored(folder, "config")
+    refuse_foreign_config(folder, stored, known_targets())
+    config = OmegaConf.create(stored)
     net = instantiate(config.model, vocab_size=tokenizer.get_vocab_size(), _convert_="all").eval()
-    checkpoint = torch.load(folder / "checkpoints/best.ckpt", map_location="cpu", weights_only=True)
-    state = checkpoint["state_dict"].items()
-    net.load_state_dict({name.removeprefix("net."): value for name, value in state})
+    best = folder / "checkpoints" / "best.ckpt"
+    refuse_other_net(best, net)
+    net.load_state_dict(weights(read_state(best)))
     options = {key: getattr(arguments, key) for key in ("temperature", "top_k", "seed")}
     prompt, length = arguments.prompt, arguments.max_new_tokens
     data: Any = get_class(config.data._target_)  # knows how to continue a text; reads no data

@@ -50,7 +50,7 @@ def train(cfg: DictConfig, folder: Path, overrides: list[str]) -> float:
     lit.configure_optimizers()
     causal = is_causal(net, data.windows()[0])
     config = stored_form(OmegaConf.to_container(cfg, resolve=True), data.sha256)
-    check_resumable(folder, cfg.resume, config, data.vocab_size)
+    check_resumable(folder, cfg.resume, config, data.vocab_size, net)
     trainer, stop, clock, checkpoint = training.build_trainer(cfg, folder, probes["callbacks"])
 
     # 2. Store what the run is, and train.

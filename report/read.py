@@ -143,24 +143,35 @@ def read_outcome(folder: Path) -> tuple[dict[str, Any], str]:
     try:
         result = json.loads(renamed(path.read_text("utf-8")))
         status = result["status"]
-    except (ValueError, KeyError, TypeError):
-        return {}, "result.json is not readable"
+        numbers = [result.get(key) for key in NUMBERS]
+        fine = all(isinstance(n, int | float | None) for n in numbers)
+        fine = fine and isinstance(result["overrides"], list)
+    except (OSError, ValueError, LookupError, TypeError, RecursionError):
+        fine = False
+    if not fine:
+        return {}, "result.json is damaged; run it again"
     if status in ("interrupted", "stopped_early"):
         return {}, f"unfinished ({status.replace('_', ' ')})"
     if status not in ("finished", "diverged", "failed"):
         return {}, f"unknown status {status}"
     if not result.get("config") and (folder / ".hydra/config.yaml").exists():
-        result["config"] = read_stored(folder, "config")
+        try:
+            result["config"] = read_stored(folder, "config")
+        except ValueError as damage:
+            return {}, str(damage)
     return result, ""
 
 
 def read_curves(path: Path) -> pd.DataFrame:
-    """metrics.csv with one column per name; a row that a kill cut short is left out."""
-    text = path.read_text("utf-8") if path.exists() else ""
+    """metrics.csv with one column per name; rows that are cut short or damaged are left out."""
+    text = path.read_text("utf-8", "replace") if path.is_file() else ""
     text = text[: text.rfind("\n") + 1]
     if text.count("\n") < 2:
         return pd.DataFrame(index=pd.Index([], name="step", dtype=int))
-    rows = pd.read_csv(io.StringIO(text), on_bad_lines="skip")
+    rows = pd.read_csv(io.StringIO(text), on_bad_lines="skip", names=["step", "name", "value"])
+    for column in ("step", "value"):  # whatever is no number is no row: the header, damage
+        rows[column] = pd.to_numeric(rows[column], errors="coerce")
+    rows = rows[rows.step.notna()].astype({"step": int})
     rows = rows.drop_duplicates(["step", "name"], keep="last")
     return rows.pivot(index="step", columns="name", values="value").astype(float)
 
@@ -216,10 +227,12 @@ def typed_for(sweep: Path) -> list[str]:
 
 
 def of_hydra(sweep: Path) -> dict[str, Any]:
-    """Hydra's own part of a sweep's configuration; empty if Hydra did not store it."""
-    kept = sweep / "multirun.yaml"
-    config = yaml.safe_load(kept.read_text("utf-8")) if kept.exists() else {}
-    return dict(config.get("hydra", {}))
+    """Hydra's own configuration of a sweep; empty if Hydra did not store it, or it is damaged."""
+    try:
+        found = yaml.safe_load((sweep / "multirun.yaml").read_text("utf-8"))["hydra"]
+    except (OSError, ValueError, LookupError, TypeError, yaml.YAMLError):
+        return {}
+    return found if isinstance(found, dict) else {}
 
 
 def nuisance_of(sweeps: Iterable[Path]) -> list[str]:

@@ -10,6 +10,7 @@ from lightning.fabric.plugins.io import TorchCheckpointIO
 from lightning.pytorch.utilities.exceptions import SIGTERMException
 
 from run.files import replace_file
+from run.state import read_state
 
 
 class AtomicCheckpointIO(TorchCheckpointIO):
@@ -20,6 +21,10 @@ class AtomicCheckpointIO(TorchCheckpointIO):
         Path(path).parent.mkdir(exist_ok=True)
         with replace_file(Path(path)) as file:
             torch.save(checkpoint, file)
+
+    def load_checkpoint(self, path: Any, *_: Any, **__: Any) -> dict[str, Any]:
+        """Load from `path`; a damaged file is refused by its name."""
+        return read_state(Path(path))
 
 
 class Checkpoint(pl.Callback):

@@ -12,8 +12,20 @@ MOVED = {"model.lit.warmup_cosine": "model.schedule.warmup_cosine"}
 
 
 def read_stored(folder: Path, name: str) -> Any:
-    """The `config` or `overrides` of a run, with each `_target_` by its name of today."""
-    return yaml.safe_load(renamed((folder / ".hydra" / f"{name}.yaml").read_text("utf-8")))
+    """The `config` or `overrides` of a run, with each `_target_` by its name of today.
+
+    Raises:
+        ValueError: the file is damaged.
+    """
+    path = folder / ".hydra" / f"{name}.yaml"
+    wanted = dict if name == "config" else list
+    try:
+        found = yaml.safe_load(renamed(path.read_text("utf-8")))
+    except (OSError, UnicodeDecodeError, yaml.YAMLError, RecursionError):
+        found = None
+    if not isinstance(found, wanted):
+        raise ValueError(f"{path} is damaged or missing; start a new run in another folder")
+    return found
 
 
 def renamed(text: str) -> str:

@@ -4,11 +4,11 @@ import csv
 from pathlib import Path
 from typing import Any
 
-import torch
 from lightning.pytorch.loggers import Logger, TensorBoardLogger
 
 from run import tensorboard
 from run.files import replace_file
+from run.state import read_state
 
 
 class Events(TensorBoardLogger):
@@ -77,8 +77,10 @@ class MetricsCSV(Logger):
     def _cut(self, start: int) -> None:
         rows = [["step", "name", "value"]]
         if self.path.exists():
-            old = csv.reader(self.path.read_text("utf-8").splitlines()[1:])
-            rows += [row for row in old if len(row) == 3 and int(row[0]) <= start]
+            old = csv.reader(self.path.read_text("utf-8", "replace").splitlines()[1:])
+            rows += [
+                row for row in old if len(row) == 3 and row[0].isdecimal() and int(row[0]) <= start
+            ]
         with replace_file(self.path, "w") as file:
             csv.writer(file, lineterminator="\n").writerows(rows)
 
@@ -87,5 +89,5 @@ def loggers(folder: Path, resume: str | None) -> list[Logger]:
     """Both loggers; a resumed leg removes the points after its checkpoint."""
     start = 0
     if resume:
-        start = torch.load(resume, map_location="cpu", weights_only=True)["global_step"]
+        start = read_state(Path(resume))["global_step"]
     return [Events(folder, start=start), MetricsCSV(folder / "metrics.csv", start=start)]

@@ -9,6 +9,23 @@ def key_of(override: str) -> str:
     return override.lstrip("+~").partition("=")[0]
 
 
+def literal(value: Any) -> str:
+    """A value of a configuration in Hydra's grammar, so that it comes back with its type.
+
+    >>> literal({"a": [1, 2.5, None, True], "b": "3"})
+    "{'a':[1,2.5,null,true],'b':'3'}"
+    """
+    if isinstance(value, dict):
+        return "{" + ",".join(f"{quoted(str(k))}:{literal(v)}" for k, v in value.items()) + "}"
+    if isinstance(value, list):
+        return "[" + ",".join(map(literal, value)) + "]"
+    if isinstance(value, str):
+        return quoted(value)
+    if value is None or isinstance(value, bool):
+        return "null" if value is None else str(value).lower()
+    return repr(value)
+
+
 def quoted(value: Any) -> str:
     r"""A text or a list of texts in Hydra's grammar, whatever characters it has.
 

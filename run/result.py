@@ -28,12 +28,12 @@ def write_result(folder: Path, result: dict[str, Any]) -> None:
 
 
 def read_result(folder: Path) -> dict[str, Any]:
-    """The result; empty while the run is unfinished, or if the file was copied in part."""
-    path = folder / "result.json"
+    """The result; empty while the run is unfinished, or if the file is damaged."""
     try:
-        return json.loads(path.read_text("utf-8")) if path.exists() else {}
-    except json.JSONDecodeError:
+        found = json.loads((folder / "result.json").read_text("utf-8"))
+    except (OSError, ValueError, RecursionError):
         return {}
+    return found if isinstance(found, dict) else {}
 
 
 def identity(config: dict[str, Any], overrides: list[str]) -> dict[str, Any]:

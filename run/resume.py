@@ -6,10 +6,18 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
+from hydra._internal.utils import get_args_parser
+
 from run.configuration import flat, read_stored
 from run.errors import Refused
-from run.overrides import key_of, quoted
+from run.overrides import key_of, literal, quoted
 from run.result import read_result
+from run.trust import (
+    known_targets,
+    refuse_foreign_choice,
+    refuse_foreign_config,
+    refuse_foreign_overrides,
+)
 
 log = logging.getLogger("normlab")
 
@@ -17,6 +25,7 @@ log = logging.getLogger("normlab")
 # norms with a warm-up have too. The text may have moved, since its SHA-256 is compared.
 WATCHES = ("probes.", "compile", "log_every", "resume")
 MAY_DIFFER = (*WATCHES, "trainer.", "data.path")
+MISSING = object()  # where null is a value
 
 
 def resume_arguments(arguments: list[str]) -> list[str]:
@@ -28,10 +37,12 @@ def resume_arguments(arguments: list[str]) -> list[str]:
     Raises:
         ValueError: it is not a run folder, has no checkpoint, or the command is a sweep.
     """
-    values = [a.partition("=")[2].strip("'\"") for a in arguments if key_of(a) == "resume"]
+    given_last = [a for a in arguments if key_of(a) == "resume"]
+    values = [a.partition("=")[2].strip("'\"") for a in given_last]
     if not values or values[-1] in ("", "null"):
         return arguments
-    if {"-m", "--multirun"} & set(arguments):
+    flags, typed = without_flags(arguments)
+    if {"-m", "--multirun"} & set(flags):
         raise ValueError("resume= resumes one run; leave -m out")
     given = Path(values[-1]).absolute()
     if given.suffix == ".ckpt":
@@ -45,12 +56,62 @@ def resume_arguments(arguments: list[str]) -> list[str]:
         )
     if not checkpoint.exists():
         raise ValueError(f"{checkpoint} does not exist, so there is no state; start a new run")
-    flags = [a for a in arguments if a.startswith("-")]
-    new = without_resume(a for a in arguments if not a.startswith("-"))
-    anew = {key_of(a) for a in new}
-    kept = [o for o in read_stored(folder, "overrides") if key_of(o) not in anew]
+    new = without_resume(typed)
+    kept = stored_overrides(folder, {key_of(a) for a in new}, known(flags, new))
     where = ["hydra.mode=RUN", f"hydra.run.dir={quoted(str(folder))}"]
     return [*flags, *kept, *new, f"resume={quoted(str(checkpoint))}", *where]
+
+
+def without_flags(arguments: list[str]) -> tuple[list[str], list[str]]:
+    """Hydra's own options, each with its value, and the overrides, wherever they stand."""
+    overrides = get_args_parser().parse_intermixed_args(arguments).overrides
+    left = list(overrides)
+    flags = []
+    for argument in arguments:
+        if argument in left:
+            left.remove(argument)
+        else:
+            flags.append(argument)
+    return flags, overrides
+
+
+def known(flags: list[str], overrides: list[str]) -> set[str]:
+    """What this command line lets a stored configuration call."""
+    options = get_args_parser().parse_intermixed_args(flags)
+    folders = [options.config_dir] if options.config_dir else []
+    return known_targets(folders, overrides)
+
+
+def stored_overrides(folder: Path, anew: set[str], known: set[str]) -> list[str]:
+    """The command line that made a run, less what is given anew, with values as they were stored.
+
+    A text may mean something else today: an interpolation, a variable that is gone.
+
+    Raises:
+        ValueError: a file of the folder is damaged, or would run something foreign.
+    """
+    overrides, config = read_stored(folder, "overrides"), read_stored(folder, "config")
+    refuse_foreign_overrides(folder, overrides, known)
+    refuse_foreign_config(folder, config, known)
+    kept = []
+    for override in without_resume(o for o in overrides if key_of(o) not in anew):
+        key, _, text = override.partition("=")
+        value = value_at(config, key_of(override))
+        if value is MISSING or (isinstance(value, dict) and not text.startswith("{")):
+            refuse_foreign_choice(folder, override)
+            kept.append(override)
+        else:
+            kept.append(f"{key}={literal(value)}")
+    return kept
+
+
+def value_at(config: Any, key: str) -> Any:
+    """The value of a dotted key, or MISSING."""
+    for part in key.split("."):
+        if not isinstance(config, dict) or part not in config:
+            return MISSING
+        config = config[part]
+    return config
 
 
 def without_resume(overrides: Iterable[str]) -> list[str]:
@@ -59,16 +120,17 @@ def without_resume(overrides: Iterable[str]) -> list[str]:
 
 
 def check_resumable(
-    folder: Path, resume: str | None, config: dict[str, Any], vocab_size: int
+    folder: Path, resume: str | None, config: dict[str, Any], vocab_size: int, net: Any
 ) -> None:
     """Compare a resumed run's new configuration with the stored one.
 
     Raises:
         Refused: the vocabulary differs, or a setting that must not, or the run has ended.
+        ValueError: the checkpoint is damaged, or of another net.
     """
     if resume is None:
         return
-    characters = len(json.loads((folder / "tokenizer.json").read_text("utf-8"))["model"]["vocab"])
+    characters = vocabulary_size(folder / "tokenizer.json")
     if characters != vocab_size:
         raise Refused(
             f"{folder} was trained on a vocabulary of {characters} characters, "
@@ -87,8 +149,23 @@ def check_resumable(
             f"{folder} has finished its {result['steps']} steps; "
             "give a larger trainer.max_steps to train on"
         )
+    from run.state import refuse_other_net  # late: torch takes seconds
+
+    refuse_other_net(Path(resume), net)
     if moved := differing.get("scheduler.total_steps"):
         log.warning("the end of the learning-rate schedule moves from step %s to %s", *moved)
+
+
+def vocabulary_size(path: Path) -> int:
+    """The characters of a stored vocabulary.
+
+    Raises:
+        ValueError: the file is damaged.
+    """
+    try:
+        return len(json.loads(path.read_text("utf-8"))["model"]["vocab"])
+    except (OSError, ValueError, LookupError, TypeError):
+        raise ValueError(f"{path} is damaged or missing; start a new run") from None
 
 
 def refuse_changes(folder: Path, config: Any) -> None:

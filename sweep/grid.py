@@ -10,7 +10,7 @@ from omegaconf import DictConfig, OmegaConf, open_dict, read_write
 
 from run.configuration import make_path_absolute
 from run.overrides import key_of
-from run.resume import refuse_changes
+from sweep.starts import same_settings
 from sweep.tuning import overrides_of, plan
 
 
@@ -27,7 +27,9 @@ def jobs_of(config: DictConfig) -> tuple[list[list[str]], int]:
     if name not in ("BasicSweeper", "Tune"):
         return [], 0
     loader = GlobalHydra.instance().config_loader()
-    overrides = overrides_of(sweeper.params, config.hydra.overrides.task, loader)
+    # as typed: an interpolation is of each job, not of the sweep
+    task: Any = OmegaConf.to_container(config.hydra.overrides.task, resolve=False)
+    overrides = overrides_of(sweeper.params, task, loader)
     if name == "Tune":
         planned = plan(overrides, sweeper, config)
         return planned.coarse(), planned.total
@@ -68,7 +70,7 @@ def refuse_other_jobs(folder: Path, config: DictConfig, jobs: list[list[str]]) -
         with open_dict(job):
             del job["hydra"]
         make_path_absolute(job, config.hydra.runtime.cwd)
-        refuse_changes(stored[str(number)], OmegaConf.to_container(job, resolve=True))
+        same_settings(stored[str(number)], OmegaConf.to_container(job, resolve=True))
     HydraConfig.instance().cfg = before
 
 

@@ -4,6 +4,7 @@
 ended is not run again, any other is resumed, or started anew.
 """
 
+import logging
 import math
 from functools import cache
 from pathlib import Path
@@ -11,11 +12,14 @@ from typing import Any
 
 from omegaconf import DictConfig, OmegaConf
 
+from run.errors import Refused
+from run.files import replace_file
 from run.folder import tidy
 from run.lock import lock
 from run.result import read_result
-from run.resume import refuse_changes
+from run.resume import refuse_changes, vocabulary_size
 
+log = logging.getLogger("normlab")
 ENDED = ("finished", "diverged")  # results; a job that ended so is not run again
 
 
@@ -40,15 +44,53 @@ def earlier_loss(cfg: DictConfig, folder: Path) -> float | None:
     Raises:
         Refused: the folder holds a run of another configuration.
     """
+    whole = True
     if (folder / ".hydra" / "overrides.yaml").exists():
-        refuse_changes(folder, OmegaConf.to_container(cfg, resolve=True))
-    result = read_result(folder)
-    if result.get("status") in ENDED:
-        loss = result["val_best"]
+        whole = same_settings(folder, OmegaConf.to_container(cfg, resolve=True))
+    result = read_result(folder) if whole else {}
+    loss = result.get("val_best")
+    if result.get("status") in ENDED and isinstance(loss, float | int | None):
         return math.inf if loss is None else float(loss)
-    checkpoint = folder / "checkpoints" / "last.ckpt"
-    tidy(folder, anew=not checkpoint.exists())
-    cfg.resume = str(checkpoint) if checkpoint.exists() else None
+    checkpoint = resumable(folder) if whole else None
+    tidy(folder, anew=checkpoint is None)
+    cfg.resume = None if checkpoint is None else str(checkpoint)
+    return None
+
+
+def same_settings(folder: Path, config: Any) -> bool:
+    """Whether what a run stored of itself can be read; then its settings are these.
+
+    Raises:
+        Refused: they are others.
+    """
+    try:
+        refuse_changes(folder, config)
+    except Refused:
+        raise
+    except ValueError as damage:
+        log.warning(f"this job starts anew, since {damage}")
+        return False
+    return True
+
+
+def resumable(folder: Path) -> Path | None:
+    """The checkpoint that an unfinished job continues from; the best one if the last is damaged."""
+    from run.state import read_state  # late: torch takes seconds
+
+    last = folder / "checkpoints" / "last.ckpt"
+    for path in (last, last.with_name("best.ckpt")):
+        if not path.exists():
+            continue
+        try:
+            vocabulary_size(folder / "tokenizer.json")
+            read_state(path)
+        except ValueError as damage:
+            log.warning(f"an earlier state of this job is used, since {damage}")
+            continue
+        if path != last:
+            with replace_file(last) as file:
+                file.write(path.read_bytes())
+        return last
     return None
 
 

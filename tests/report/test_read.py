@@ -40,7 +40,7 @@ def test_unfinished_and_foreign_folders_are_skipped_with_a_line(
         "killed: unfinished (still running, or killed)",
         "notes: not a run folder",
         "stopped: unfinished (interrupted)",
-        "torn: result.json is not readable",
+        "torn: result.json is damaged; run it again",
     ]
 
 

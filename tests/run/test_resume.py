@@ -159,6 +159,7 @@ def test_new_overrides_take_the_place_of_the_stored_ones(tmp_path: Path) -> None
     (tmp_path / "checkpoints").mkdir()
     (tmp_path / "checkpoints" / "last.ckpt").touch()
     (tmp_path / ".hydra" / "overrides.yaml").write_text("- norm=none\n- seed=3\n- +a.b=1\n")
+    (tmp_path / ".hydra" / "config.yaml").write_text("{norm: {}, seed: 3, a: {b: 1}}")
     arguments = resume_arguments(["seed=4", f"resume={tmp_path}", "++a.b=2"])
     assert arguments[:3] == ["norm=none", "seed=4", "++a.b=2"]
     assert arguments[-2:] == ["hydra.mode=RUN", f"hydra.run.dir='{tmp_path}'"]

@@ -4,6 +4,7 @@ import math
 from collections.abc import Callable
 from pathlib import Path
 
+import torch
 from omegaconf import DictConfig
 
 from run.result import read_result, write_result
@@ -28,7 +29,9 @@ def test_a_job_that_ended_gives_its_stored_loss_and_any_other_is_to_run(
         assert cfg.resume is None
     assert not (tmp_path / "result.json").exists()  # else a second failure would not be told
     (tmp_path / "checkpoints").mkdir()
-    (tmp_path / "checkpoints" / "last.ckpt").touch()
+    (tmp_path / "tokenizer.json").write_text('{"model": {"vocab": {"a": 0}}}')
+    state = {"state_dict": {}, "global_step": 1, "loops": {}}
+    torch.save(state, tmp_path / "checkpoints" / "last.ckpt")
     assert earlier_loss(cfg, tmp_path) is None
     assert cfg.resume == str(tmp_path / "checkpoints" / "last.ckpt")
 
