@@ -12,9 +12,9 @@ from typing import Any
 
 sys.path.insert(0, str(Path(__file__).resolve().parent))  # before any other package `data`
 
-from run.configuration import read_stored
 from run.program import start
 from run.resume import vocabulary_size
+from run.stored import read_stored
 from run.trust import known_targets, refuse_foreign_config
 
 

@@ -16,8 +16,8 @@ import yaml
 
 from report.conditions import LENGTH, RATE, Flat, flat_config
 from report.failures import failure, spiked
-from run.configuration import read_stored, renamed
 from run.overrides import key_of
+from run.stored import read_stored, renamed
 
 NUMBERS = [
     *("steps", "tokens", "loss_initial", "val_best", "val_best_step", "val_final"),

@@ -25,6 +25,12 @@ import yaml
 
 from run.files import remove_temporary, replace_file
 from run.overrides import key_of, quoted
+from run.stored import checksum
+
+FILES = [  # that resuming reads or replaces
+    *("result.json", "metrics.csv", "tokenizer.json", ".hydra/config.yaml"),
+    *(".hydra/overrides.yaml", "checkpoints/last.ckpt", "checkpoints/best.ckpt"),
+]
 
 
 def write_start(folder: Path, config: dict[str, Any], overrides: list[str], tokenizer: str) -> None:
@@ -43,13 +49,17 @@ def write_start(folder: Path, config: dict[str, Any], overrides: list[str], toke
         file.write(tokenizer)
     for name, content in (("config", config), ("overrides", overrides)):
         with replace_file(folder / ".hydra" / f"{name}.yaml", "w") as file:
-            yaml.safe_dump(content, file, sort_keys=False, allow_unicode=True)
+            text = yaml.safe_dump(content, sort_keys=False, allow_unicode=True)
+            file.write(f"{checksum(text)}\n{text}")
     (folder / "result.json").unlink(missing_ok=True)
 
 
 def tidy(folder: Path, *, anew: bool) -> None:
     """Remove what a killed or failed start left; with `anew` everything but train.log."""
     remove_temporary(folder)
+    for part in FILES:
+        if (folder / part).is_dir():  # in the place of a file that a run writes
+            shutil.rmtree(folder / part)
     made = ["result.json"]
     if anew:
         made += ["metrics.csv", "sample.txt", "tokenizer.json", "events.out.*"]

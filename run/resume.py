@@ -8,10 +8,11 @@ from typing import Any
 
 from hydra._internal.utils import get_args_parser
 
-from run.configuration import flat, read_stored
+from run.configuration import flat
 from run.errors import Refused
 from run.overrides import key_of, literal, quoted
 from run.result import read_result
+from run.stored import read_stored
 from run.trust import (
     known_targets,
     refuse_foreign_choice,
@@ -151,7 +152,9 @@ def check_resumable(
         )
     from run.state import refuse_other_net  # late: torch takes seconds
 
-    refuse_other_net(Path(resume), net)
+    for path in (Path(resume), folder / "checkpoints" / "best.ckpt"):
+        if path.exists():
+            refuse_other_net(path, net)
     if moved := differing.get("scheduler.total_steps"):
         log.warning("the end of the learning-rate schedule moves from step %s to %s", *moved)
 

@@ -20,6 +20,7 @@ from run.environment import without_managers
 from run.loggers import loggers
 from run.progress import Progress
 from run.signals import StopOnSignal
+from run.state import read_state
 
 
 def build_trainer(
@@ -85,7 +86,7 @@ def final_losses(lit: Any, data: Any, checkpoint: Checkpoint) -> dict[str, Any]:
         return losses
     if checkpoint.val_best_step == lit.trainer.global_step:  # these are its weights
         return losses | {"test_best": losses["test_final"]}
-    lit.load_state_dict(torch.load(best, map_location="cpu", weights_only=True)["state_dict"])
+    lit.load_state_dict(read_state(best)["state_dict"])
     return losses | {"test_best": lit.evaluate(data.whole(data.test))}
 
 

@@ -6,18 +6,19 @@ ended is not run again, any other is resumed, or started anew.
 
 import logging
 import math
+import shutil
 from functools import cache
 from pathlib import Path
 from typing import Any
 
 from omegaconf import DictConfig, OmegaConf
 
-from run.errors import Refused
 from run.files import replace_file
 from run.folder import tidy
 from run.lock import lock
 from run.result import read_result
 from run.resume import refuse_changes, vocabulary_size
+from run.stored import read_stored
 
 log = logging.getLogger("normlab")
 ENDED = ("finished", "diverged")  # results; a job that ended so is not run again
@@ -64,12 +65,11 @@ def same_settings(folder: Path, config: Any) -> bool:
         Refused: they are others.
     """
     try:
-        refuse_changes(folder, config)
-    except Refused:
-        raise
+        read_stored(folder, "config")
     except ValueError as damage:
         log.warning(f"this job starts anew, since {damage}")
         return False
+    refuse_changes(folder, config)
     return True
 
 
@@ -77,21 +77,28 @@ def resumable(folder: Path) -> Path | None:
     """The checkpoint that an unfinished job continues from; the best one if the last is damaged."""
     from run.state import read_state  # late: torch takes seconds
 
-    last = folder / "checkpoints" / "last.ckpt"
-    for path in (last, last.with_name("best.ckpt")):
-        if not path.exists():
-            continue
-        try:
-            vocabulary_size(folder / "tokenizer.json")
-            read_state(path)
-        except ValueError as damage:
-            log.warning(f"an earlier state of this job is used, since {damage}")
-            continue
-        if path != last:
-            with replace_file(last) as file:
-                file.write(path.read_bytes())
+    last, best = (folder / "checkpoints" / f"{name}.ckpt" for name in ("last", "best"))
+    states = {}
+    for path in (last, best):
+        if path.exists():
+            try:
+                vocabulary_size(folder / "tokenizer.json")
+                states[path] = read_state(path)
+            except ValueError as damage:
+                log.warning(f"an earlier state of this job is used, since {damage}")
+    if best in states and last not in states:
+        if last.is_dir():
+            shutil.rmtree(last)
+        with replace_file(last) as file:
+            file.write(best.read_bytes())
+    if best in states or (last in states and not evaluated(states[last])):
         return last
     return None
+
+
+def evaluated(state: dict[str, Any]) -> bool:
+    """Whether a best state was stored before this one."""
+    return any(math.isfinite(c.get("val_best", math.inf)) for c in state["callbacks"].values())
 
 
 def results(folder: Path) -> list[dict[str, Any]]:

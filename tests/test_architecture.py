@@ -41,6 +41,7 @@ TOGETHER = {
     "model/norms": {"batch_statistics", "contract", "in_gpt", "properties", "reference"},
     "model/probes": {"leak", "training"},
     "report": {"browser"},
+    "run": {"damage"},
 }
 FILES = sorted(p for p in ROOT.glob("**/*.py") if ".venv" not in p.parts)
 CODE = {

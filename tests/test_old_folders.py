@@ -13,8 +13,8 @@ from pathlib import Path
 import pytest
 import torch
 
-from run.configuration import MOVED
 from run.result import read_result
+from run.stored import MOVED
 from tests.conftest import LOSSES, ROOT, here, rows, steps
 
 COMMIT = "4b1dc0fc8c"  # the last one with job/

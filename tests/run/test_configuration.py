@@ -6,7 +6,8 @@ from pathlib import Path
 import yaml
 from omegaconf import OmegaConf
 
-from run.configuration import MOVED, flat, make_path_absolute, read_stored
+from run.configuration import flat, make_path_absolute
+from run.stored import MOVED, read_stored
 
 
 def test_flat_keeps_every_leaf_once() -> None:

@@ -9,7 +9,7 @@ import torch
 from run.errors import Refused
 from run.result import read_result
 from run.resume import resume_arguments
-from tests.conftest import NORMS
+from tests.conftest import NORMS, here
 
 
 def weights(folder: Path) -> dict[str, torch.Tensor]:
@@ -163,3 +163,55 @@ def test_new_overrides_take_the_place_of_the_stored_ones(tmp_path: Path) -> None
     arguments = resume_arguments(["seed=4", f"resume={tmp_path}", "++a.b=2"])
     assert arguments[:3] == ["norm=none", "seed=4", "++a.b=2"]
     assert arguments[-2:] == ["hydra.mode=RUN", f"hydra.run.dir='{tmp_path}'"]
+
+
+@pytest.mark.parametrize(
+    "flags", [["--config-dir", "{my}"], ["--config-dir={my}"], ["-cd", "{my}"], ["-cn", "train"]]
+)
+def test_options_of_hydra_may_stand_beside_resume_wherever_they_stand(
+    flags: list[str], tmp_path: Path, run: Callable[..., Path]
+) -> None:
+    """An option and its value are no override: seen as taken for the run folder."""
+    folder = run(tmp_path / "run", "trainer.max_steps=2")
+    given = [flag.format(my=tmp_path) for flag in flags]
+    for arguments in (
+        [*given, f"resume={folder}", "trainer.max_steps=4"],
+        [f"resume={folder}", *given, "trainer.max_steps=4"],
+        [f"resume={folder}", "trainer.max_steps=4", *given],
+    ):
+        found = resume_arguments(arguments)
+        assert found[: len(given)] == given
+        assert found[-4:] == [
+            "trainer.max_steps=4",
+            f"resume='{folder / 'checkpoints' / 'last.ckpt'}'",
+            "hydra.mode=RUN",
+            f"hydra.run.dir='{folder}'",
+        ]
+
+
+def test_a_run_is_resumed_with_the_values_that_it_stored_not_with_texts_read_anew(
+    tmp_path: Path, tiny_text: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An interpolation would follow the new steps, and the variable is gone."""
+    small = ["model=mini", "data.batch_size=4", "data.block_size=16", "probes=none"]
+    small += [f"data.path={tiny_text}", "sample.max_new_tokens=1", "trainer.max_steps=2"]
+    texts = ["eval_every=${trainer.max_steps}", "seed='${oc.decode:${oc.env:MY_SEED}}'"]
+    monkeypatch.setenv("MY_SEED", "7")
+    assert here(*small, *texts, "hydra.run.dir=run", cwd=tmp_path) == 0
+    monkeypatch.delenv("MY_SEED")
+    assert here("resume=run", "trainer.max_steps=4", cwd=tmp_path) == 0
+    result = read_result(tmp_path / "run")
+    assert (result["seed"], result["steps"], result["config"]["eval_every"]) == (7, 4, 2)
+
+
+def test_an_interpolation_in_a_sweep_is_each_jobs_own_also_when_it_is_started_again(
+    tmp_path: Path, tiny_text: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("sweep.callback.Sweep.compare", lambda self, norms: True)
+    command = ["-m", "model=mini", "data.batch_size=4", "data.block_size=16", "probes=none"]
+    command += [f"data.path={tiny_text}", "sample.max_new_tokens=1", "trainer.max_steps=2,3"]
+    command += ["eval_every=${trainer.max_steps}", "hydra.sweep.dir=sw"]
+    for _ in range(2):
+        assert here(*command, cwd=tmp_path) == 0
+    found = [read_result(tmp_path / "sw" / f"layernorm-s1-{n}") for n in (0, 1)]
+    assert [r["config"]["eval_every"] for r in found] == [2, 3]

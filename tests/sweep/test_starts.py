@@ -30,7 +30,7 @@ def test_a_job_that_ended_gives_its_stored_loss_and_any_other_is_to_run(
     assert not (tmp_path / "result.json").exists()  # else a second failure would not be told
     (tmp_path / "checkpoints").mkdir()
     (tmp_path / "tokenizer.json").write_text('{"model": {"vocab": {"a": 0}}}')
-    state = {"state_dict": {}, "global_step": 1, "loops": {}}
+    state = {"state_dict": {}, "global_step": 1, "loops": {}, "callbacks": {}}
     torch.save(state, tmp_path / "checkpoints" / "last.ckpt")
     assert earlier_loss(cfg, tmp_path) is None
     assert cfg.resume == str(tmp_path / "checkpoints" / "last.ckpt")
