@@ -24,9 +24,10 @@ from omegaconf import DictConfig
 from run.configuration import make_path_absolute
 from run.errors import MISTAKES, one_line
 from run.files import replace_file
-from run.program import CONFIGS, start
+from run.program import start
 from sweep.initial_nets import ANY, configurations, placements_of
 
+CONFIGS = str(Path(__file__).resolve().parent / "configs")
 COLUMNS = ("init", "placement", "norm", "n_layer", "seed", "layer", "quantity", "value")
 log = logging.getLogger("normlab")
 

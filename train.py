@@ -20,11 +20,12 @@ from run.configuration import make_path_absolute, stored_form
 from run.errors import MISTAKES, Refused, one_line
 from run.folder import write_start
 from run.lock import locked
-from run.program import CONFIGS, start
+from run.program import start
 from run.result import close, close_failed, identity
 from run.resume import check_resumable, resume_arguments, without_resume
 from sweep.starts import earlier_loss
 
+CONFIGS = str(Path(__file__).resolve().parent / "configs")
 PARTS = ("data", "optimizer", "scheduler", "probes")
 log = logging.getLogger("normlab")
 

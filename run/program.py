@@ -4,12 +4,9 @@ import os
 import sys
 from collections.abc import Callable
 from concurrent.futures import BrokenExecutor
-from pathlib import Path
 
 from run.encoding import write_anywhere
 from run.errors import MISTAKES, one_line
-
-CONFIGS = str(Path(__file__).resolve().parent.parent / "configs")
 
 
 def start(

@@ -14,8 +14,7 @@ import yaml
 from hydra.core.override_parser.overrides_parser import OverridesParser
 from hydra.errors import HydraException
 
-from run.program import CONFIGS
-
+CONFIGS = Path(__file__).resolve().parent.parent / "configs"
 PLAIN_CHOICE = re.compile(r"[\w./+-]*")  # the name of a file in a group
 
 

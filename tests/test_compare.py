@@ -10,6 +10,7 @@ from time import perf_counter
 import pytest
 
 from compare import main
+from run.program import start
 from tests.conftest import ROOT
 from tests.report.conftest import write_run, write_sweep  # noqa: F401
 
@@ -19,7 +20,7 @@ LOSSES = {"layernorm": [2.0, 2.1, 2.05], "none": [2.5, 2.6, 2.45]}
 
 def typed(monkeypatch: pytest.MonkeyPatch, *arguments: object) -> None:
     monkeypatch.setattr(sys, "argv", ["compare.py", *map(str, arguments)])
-    main()
+    start(main)
 
 
 def process(*arguments: object) -> "subprocess.CompletedProcess[str]":
