@@ -20,7 +20,7 @@ PLAIN_CHOICE = re.compile(r"[\w./+-]*")  # the name of a file in a group
 
 def known_targets(folders: Iterable[str] = (), overrides: Iterable[str] = ()) -> set[str]:
     """The `_target_` texts of configs/, of further folders of configurations, and of overrides."""
-    files = [path for root in (CONFIGS, *folders) for path in Path(root).glob("**/*.yaml")]
+    files = [path for root in (str(CONFIGS), *folders) for path in Path(root).glob("**/*.yaml")]
     found = {text for path in files for text in targets(yaml.safe_load(path.read_text("utf-8")))}
     return found | {text for override in overrides for text in targets_of(override)}
 
